@@ -47,8 +47,8 @@ use std::process::ExitCode;
 use cli::Command;
 use signal_hook::consts::SIGCHLD;
 
-use podwright_actors::text::error_chain;
 use podwright_host::signals;
+use podwright_model::text::error_chain;
 
 pub use admin::router;
 pub use events::EventLog;

@@ -109,7 +109,7 @@ pub use podwright_actors::explain;
 /// uses the syncer that is built on it.
 #[cfg(feature = "engine")]
 pub mod ports {
-    pub use podwright_actors::ports::{
+    pub use podwright_ports::{
         ApiError, ApiFuture, ApiObjects, AppliedSettings, BadVolume, CgroupError, CgroupLimits, Checkpoint,
         CheckpointError, CheckpointWriter, ClaimApi, ClaimDrivers, ClaimRef, Clock, Confidential, ContainerConfig,
         ContainerProcess, ContainerProcesses, ContainerRuntime, ContainerState, ContainerStatus, ContainerUpdate,
@@ -130,18 +130,52 @@ pub mod ports {
     };
 }
 #[cfg(feature = "engine")]
-pub use podwright_actors::ports::{
-    HookContext, PodSyncer, RunningPod, SyncError, SyncKind, SyncOutcome, SyncPod, TerminatingPod,
+pub use podwright_actors::container_manager::ContainersConfig;
+#[cfg(feature = "engine")]
+pub use podwright_actors::desired::{DesiredPods, MissingSource};
+#[cfg(feature = "engine")]
+pub use podwright_actors::eviction::{
+    EvictionGracePeriods, EvictionPolicy, EvictionThresholds, MinimumReclaim, MissingGracePeriod, NodePressure,
+    ParseThresholdsError, Pressure,
 };
 #[cfg(feature = "engine")]
-pub use podwright_actors::{
-    AdmissionHandler, Admitted, Allocatable, AppArmor, Cause, ContainersConfig, DesiredPods, Engine, EngineBuilder,
-    EngineConfig, EvictionGracePeriods, EvictionPolicy, EvictionThresholds, Failure, FullName, Grace, Hook, HostIps,
-    ImageGcPolicy, InvalidPod, InvalidSysctlPattern, KillOptions, KillPodError, KnownPod, Lifecycle, MinimumReclaim,
-    MissingGracePeriod, MissingSource, Node, NodeBuilder, NodeCapacity, NodeHandle, NodePorts, NodePredicates,
-    NodePressure, Notifier, ParseThresholdsError, PassError, Phase, PodObject, PodSnapshot, PodUid, Pressure,
-    RecordSummary, Recorder, Rejection, Shortage, ShutdownConfig, ShutdownReport, StartEngineError, StartNodeError,
-    Statuses, StoppedPart, SysctlAllowlist, Threads, Time, Transition, Update, UpdateKind, Wait, WaitFor,
+pub use podwright_actors::housekeeping::PassError;
+#[cfg(feature = "engine")]
+pub use podwright_actors::image_gc::ImageGcPolicy;
+#[cfg(feature = "engine")]
+pub use podwright_actors::node::{Node, NodeBuilder, NodeHandle, NodePorts, ShutdownReport, StartNodeError};
+#[cfg(feature = "engine")]
+pub use podwright_actors::shutdown::ShutdownConfig;
+#[cfg(feature = "engine")]
+pub use podwright_actors::statuses::Statuses;
+#[cfg(feature = "engine")]
+pub use podwright_core::admission::{
+    AdmissionHandler, Admitted, AppArmor, InvalidSysctlPattern, NodeCapacity, NodePredicates, Rejection, Shortage,
+    SysctlAllowlist,
+};
+#[cfg(feature = "engine")]
+pub use podwright_core::containers::env::Allocatable;
+#[cfg(feature = "engine")]
+pub use podwright_core::pod_worker::{
+    Cause, Failure, Hook, KillOptions, KnownPod, Lifecycle, Notifier, Transition, Update, UpdateKind, Wait, WaitFor,
+};
+#[cfg(feature = "engine")]
+pub use podwright_engine::recorder::Recorder;
+#[cfg(feature = "engine")]
+pub use podwright_engine::{
+    Engine, EngineBuilder, EngineConfig, KillPodError, PodSnapshot, RecordSummary, StartEngineError, Threads,
+};
+#[cfg(feature = "engine")]
+pub use podwright_model::ids::{FullName, PodUid};
+#[cfg(feature = "engine")]
+pub use podwright_model::pod::{InvalidPod, Phase, PodObject};
+#[cfg(feature = "engine")]
+pub use podwright_model::time::{Grace, Time};
+#[cfg(feature = "engine")]
+pub use podwright_parts::StoppedPart;
+#[cfg(feature = "engine")]
+pub use podwright_ports::{
+    HookContext, HostIps, PodSyncer, RunningPod, SyncError, SyncKind, SyncOutcome, SyncPod, TerminatingPod,
 };
 
 /// Compiles the example of the README.

@@ -21,7 +21,6 @@ pub struct DesiredPods(Mutex<DesiredState>);
 pub struct DesiredState {
     sources: BTreeMap<SourceKind, Source>,
     /// The desired pods that were admitted or rejected.
-    #[doc(hidden)]
     pub pods: PodManager,
     /// The pods that admission judges again when something is freed.
     pub(crate) queue: AdmissionQueue,
@@ -67,7 +66,6 @@ impl DesiredPods {
 
     /// Locks the desired pods. The dispatcher and the housekeeping pass decide under this lock, so they exclude each other.
     /// Public for tests that lose an update on purpose.
-    #[doc(hidden)]
     pub fn lock(&self) -> MutexGuard<'_, DesiredState> {
         self.0.lock()
     }

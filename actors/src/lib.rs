@@ -1,82 +1,61 @@
-//! The pod lifecycle engine: pure cores that decide, actors that perform, and the ports that they need.
+//! The node: what runs pods on a machine. Its actors and managers perform what the cores decide, through the engine and the ports. It
+//! opens no socket and no file.
 //!
-//! The crate `podwright` re-exports this API and documents it.
+//! ```
+//! use podwright_actors::eviction::EvictionThresholds;
+//!
+//! let thresholds: EvictionThresholds = "memory.available<100Mi".parse()?;
+//! assert_eq!(thresholds.iter().next(), Some(("memory.available", "100Mi".to_owned())));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Parts
+//!
+//! - [`node`]: builds a node from its ports, and the handle of a running node.
+//! - [`container_manager`], [`observer`], [`housekeeping`], [`image_gc`] and [`eviction`]: start, watch, stop and remove what runs.
+//! - [`desired`], [`statuses`] and [`final_statuses`]: what the node knows of its pods.
+//! - [`claims`]: prepares and releases the ResourceClaims of pods.
+//! - [`explain`]: what a pod waits for. [`health`]: whether the node works.
+//! - [`shutdown`]: stops the pods in groups.
+//!
+//! # Arrows
+//!
+//! The crate uses `podwright-engine`, `podwright-core`, `podwright-ports`, `podwright-model`, `podwright-parts`, `podwright-work-loop`,
+//! `podwright-work-queue` and `podwright-metrics`. The agent uses the crate, and no adapter does.
 
 mod active_pods;
-pub(crate) mod dispatcher;
+pub mod claims;
+pub mod container_manager;
+pub mod desired;
+mod dispatcher;
+pub mod eviction;
 pub mod explain;
+pub mod final_statuses;
+pub mod health;
+pub mod housekeeping;
+pub mod image_gc;
 mod journal;
 mod mailbox;
 mod metered;
 mod mirrors;
+pub mod node;
 mod node_status;
-pub mod ports;
+pub mod observer;
 mod probe_manager;
-pub(crate) mod resizes;
+mod resizes;
 mod run_facts;
+pub mod shutdown;
 mod starts;
 mod status_writer;
-pub(crate) mod sync;
-
-pub use container_manager::ContainersConfig;
-pub use desired::{DesiredPods, MissingSource};
-pub use eviction::{
-    EvictionGracePeriods, EvictionPolicy, EvictionThresholds, MinimumReclaim, MissingGracePeriod, NodePressure,
-    ParseThresholdsError, Pressure,
-};
-pub use housekeeping::PassError;
-pub use image_gc::ImageGcPolicy;
-pub use node::{Node, NodeBuilder, NodeHandle, NodePorts, ShutdownReport, StartNodeError};
-pub use node_status::{NodeRegistration, Registration};
-pub use podwright_core::{
-    AdmissionHandler, Admitted, Allocatable, AppArmor, Cause, Failure, Hook, InvalidSysctlPattern, KillOptions,
-    KnownPod, Lifecycle, NodeCapacity, NodePredicates, Notifier, Rejection, Shortage, SysctlAllowlist, Transition,
-    Update, UpdateKind, Wait, WaitFor,
-};
-pub use podwright_engine::{
-    Engine, EngineBuilder, EngineConfig, KillPodError, PodSnapshot, RecordSummary, Recorder, StartEngineError, Threads,
-};
-pub use podwright_model::ids::{FullName, PodUid};
-pub use podwright_model::pod::{InvalidPod, Phase, PodObject};
-pub use podwright_model::time::{Grace, Time};
-pub use podwright_parts::StoppedPart;
-pub use podwright_ports::HostIps;
-pub use shutdown::ShutdownConfig;
-pub use statuses::Statuses;
-
-// The binary, the benches and the tests use the rooms below by their own paths. They are not part of the API,
-// and may change in any release.
-#[doc(hidden)]
-pub mod claims;
-#[doc(hidden)]
-pub mod container_manager;
-#[doc(hidden)]
-pub mod desired;
-#[doc(hidden)]
-pub mod eviction;
-#[doc(hidden)]
-pub mod final_statuses;
-#[doc(hidden)]
-pub mod health;
-#[doc(hidden)]
-pub mod housekeeping;
-#[doc(hidden)]
-pub mod image_gc;
-#[doc(hidden)]
-pub mod node;
-#[doc(hidden)]
-pub mod observer;
-#[doc(hidden)]
-pub mod shutdown;
-#[doc(hidden)]
 pub mod statuses;
-#[doc(hidden)]
-pub use podwright_core::{admission, config, containers, objects, pod_worker, probes, status};
-#[doc(hidden)]
-pub use podwright_engine::{engine, recorder, replay};
-#[doc(hidden)]
-pub use podwright_model::{ids, names, pod, quantity, text, texts, time};
+mod sync;
 
-use podwright_core::{pod_manager, resize};
+pub use node_status::{NodeRegistration, Registration};
+
+// The modules name the values, the ports, the cores and the engine by these short paths.
+use podwright_core::{admission, config, containers, objects, pod_manager, pod_worker, probes, resize, status};
+use podwright_engine::{self as engine, recorder};
 #[cfg(test)]
 use podwright_fixtures as testing;
+use podwright_model::{ids, pod, quantity, text, texts, time};
+use podwright_ports as ports;

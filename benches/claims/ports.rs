@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use parking_lot::Mutex;
 use podwright::adapters::checkpoint::ClaimCheckpoint;
-use podwright_actors::ids::{ClaimName, ClaimUid, DriverName};
-use podwright_actors::ports::{
+use podwright_model::ids::{ClaimName, ClaimUid, DriverName};
+use podwright_ports::{
     ApiError, ApiFuture, Checkpoint, CheckpointError, CheckpointWriter, ClaimApi, ClaimDrivers, ClaimRef, DriverFuture,
     OpenCheckpoint, PreparedDevice,
 };

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant as WallInstant};
 
-use podwright_actors::time::Time;
 use podwright_controllers::device_taint_eviction::{Core, Settings};
 use podwright_controllers::resource_claim::WatchEvent;
+use podwright_model::time::Time;
 use podwright_stand_in::{StandIn, Verb};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

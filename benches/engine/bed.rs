@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_core::pod_worker::Update;
-use podwright_engine::{Engine, EngineConfig, Recorder};
+use podwright_engine::recorder::Recorder;
+use podwright_engine::{Engine, EngineConfig};
 use podwright_metrics::Metrics;
 use podwright_model::pod::PodObject;
 use podwright_model::time::Time;

@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use actix::{System, SystemRunner};
+use podwright_core::pod_worker::Update;
+use podwright_core::pod_worker::state::Record;
 use podwright_core::pod_worker::step::{Event, Outcome, StepContext, new_record, step};
-use podwright_core::pod_worker::{Record, Update};
-use podwright_engine::{Engine, EngineConfig, Recorder, Threads};
+use podwright_engine::recorder::Recorder;
+use podwright_engine::{Engine, EngineConfig, Threads};
 use podwright_model::ids::PodUid;
 use podwright_model::pod::PodObject;
 use podwright_model::time::{Grace, Time};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use podwright_actors::ids::PodUid;
+use podwright_model::ids::PodUid;
 
 /// The state of a pod that a phase waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

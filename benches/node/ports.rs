@@ -7,9 +7,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright::adapters::simulated::SimulatedRuntime;
-use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{
+use podwright_model::ids::{ContainerId, PodUid, SandboxId};
+use podwright_model::pod::PodObject;
+use podwright_ports::{
     ContainerConfig, ContainerRuntime, ContainerState, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus,
     PodStorage, RuntimeFuture, RuntimePod, SandboxConfig, StorageError, Unused, VolumeMounts,
 };

@@ -18,12 +18,10 @@ use podwright::adapters::storage::FileStorage;
 use podwright::agent::{AgentInfo, EventLog, NodeControl, NodeView, router};
 use podwright::metrics::Metrics;
 use podwright::{Node, NodePorts};
-use podwright_actors::admission::NodeCapacity;
-use podwright_actors::ports::{
-    Clock, NodeStopped, Severity, SourceInbox, SourceKind, SourceProblem, SourceUpdate, TokioClock,
-};
-use podwright_actors::recorder::Recorder;
+use podwright_core::admission::NodeCapacity;
+use podwright_engine::recorder::Recorder;
 use podwright_fuzz::requests::{Answer, EVENTS, PODS, Request, check};
+use podwright_ports::{Clock, NodeStopped, Severity, SourceInbox, SourceKind, SourceProblem, SourceUpdate, TokioClock};
 use tempfile::TempDir;
 use tower_service::Service;
 

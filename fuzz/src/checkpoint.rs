@@ -4,8 +4,8 @@ use std::fs;
 
 use podwright::adapters::checkpoint::FileCheckpoint;
 use podwright_actors::final_statuses::FinalStatusStore;
-use podwright_actors::ports::Checkpoint;
 use podwright_host::record::{seal_line, unseal_line};
+use podwright_ports::Checkpoint;
 use tempfile::TempDir;
 
 thread_local! {

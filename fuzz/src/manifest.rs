@@ -3,10 +3,10 @@
 use k8s_openapi::api::core::v1::Pod;
 use podwright::PodObject;
 use podwright::adapters::sources::manifest::{MAX_BYTES, Manifest, UnknownFields, Warning, read, read_with};
-use podwright_actors::config::defaults::{StaticContext, apply_api_defaults, apply_static_defaults};
-use podwright_actors::config::validate::{validate, validate_static};
-use podwright_actors::ports::SourceKind;
-use podwright_actors::quantity::Amount;
+use podwright_core::config::defaults::{StaticContext, apply_api_defaults, apply_static_defaults};
+use podwright_core::config::validate::{validate, validate_static};
+use podwright_model::quantity::Amount;
+use podwright_ports::SourceKind;
 
 /// The input is a manifest file.
 pub fn check(bytes: &[u8]) {

@@ -1,6 +1,6 @@
 //! Parsing recordings of the flight recorder, which may come from untrusted sources.
 
-use podwright_actors::replay::{Pick, Replay, replay};
+use podwright_engine::replay::{Pick, Replay, replay};
 
 /// The input is a recording. It is replayed as it is, and again with corrected checksums. Otherwise nearly every changed
 /// input would fail at a checksum.

@@ -22,10 +22,10 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use podwright_actors::StoppedPart;
 use podwright_actors::desired::MissingSource;
-use podwright_actors::ids::{FullName, PodUid};
-use podwright_actors::text::plain;
+use podwright_model::ids::{FullName, PodUid};
+use podwright_model::text::plain;
+use podwright_parts::StoppedPart;
 use serde::Deserialize;
 
 use super::error_text::MAX_PROBLEM_BYTES;

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use podwright_actors::names::is_subdomain;
+use podwright_model::names::is_subdomain;
 use podwright_sources::Origin;
 use podwright_sources::manifest::UnknownFields;
 

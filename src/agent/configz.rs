@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::agent::cli::{LogFormat, NodeApiArgs, RunArgs};
 use crate::agent::runtime::Runtime;
-use podwright_actors::texts::format::duration;
+use podwright_model::texts::format::duration;
 use podwright_node_api::{ALLOWED_TTL, DENIED_TTL, IDLE_LIMIT, TOKEN_TTL};
 use podwright_sources::{CHECK_FREQUENCY, Origin};
 

@@ -8,10 +8,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use podwright_actors::explain::CountedEvent;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{Clock, EventRecorder, EventType, PodEvent};
-use podwright_actors::time::Time;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
+use podwright_ports::{Clock, EventRecorder, EventType, PodEvent};
 
 /// How many different events of one pod are kept.
 const EVENTS_PER_POD: usize = 20;

@@ -9,7 +9,7 @@ use super::client::{Agent, RequestError, escape_lines};
 use super::root::{DefaultDirectories, RootError};
 pub(crate) use logs::logs;
 pub(crate) use pods::{get, watch};
-use podwright_actors::ids::FullName;
+use podwright_model::ids::FullName;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";

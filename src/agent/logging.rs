@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use podwright_actors::text::plain;
+use podwright_model::text::plain;
 use tokio::sync::Notify;
 use tracing::field::Field;
 use tracing::{Event, Subscriber};

@@ -1,8 +1,8 @@
 //! How users name pods. Pure.
 
 use podwright_actors::explain::PodFacts;
-use podwright_actors::ids::FullName;
-use podwright_actors::pod::PodObject;
+use podwright_model::ids::FullName;
+use podwright_model::pod::PodObject;
 
 /// Whether a user may mean a pod by this name. The name of a static pod may omit the node name, which its manifest does not have.
 pub(crate) fn is_named(pod: &PodObject, name: &str) -> bool {
@@ -51,7 +51,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use podwright_actors::ids::PodUid;
+    use podwright_model::ids::PodUid;
 
     #[test]
     fn name_of_a_static_pod_may_lack_the_node() {

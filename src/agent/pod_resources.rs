@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use parking_lot::Mutex;
-use podwright_actors::text::reason;
 use podwright_dra_api::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 use podwright_dra_api::pod_resources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, GetPodResourcesRequest, GetPodResourcesResponse,
     ListPodResourcesRequest, ListPodResourcesResponse,
 };
 use podwright_grpc_socket::{AnyAuthority, SocketFile};
+use podwright_model::text::reason;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};

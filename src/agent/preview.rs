@@ -10,8 +10,8 @@ use podwright_controllers::device_taint_eviction::RulePreview;
 
 use super::cli::{ExplainOutput, PreviewArgs};
 use crate::adapters::kube::{ConnectError, ListError, PreviewedCluster, connect};
-use podwright_actors::ports::{Clock, SystemClock};
-use podwright_actors::text::plain;
+use podwright_model::text::plain;
+use podwright_ports::{Clock, SystemClock};
 use podwright_sources::manifest::{Fault, read_rule};
 
 /// The maximum length of a warning in bytes.

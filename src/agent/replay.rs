@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use podwright_actors::ids::FullName;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::recorder::ReadError;
-use podwright_actors::replay::{Difference, Line, Pick, Replay, replay as run_again};
-use podwright_actors::text::{plain, reason};
-use podwright_actors::time::Time;
+use podwright_core::pod_worker::Lifecycle;
+use podwright_engine::recorder::ReadError;
+use podwright_engine::replay::{Difference, Line, Pick, Replay, replay as run_again};
+use podwright_model::ids::FullName;
+use podwright_model::text::{plain, reason};
+use podwright_model::time::Time;
 use serde_json::{Value, json};
 
 use super::cli::{ExplainOutput, RecordingSize, ReplayArgs};

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::error_text::remedy;
-use podwright_actors::text::reason;
 use podwright_host::trusted_dir::{self, UntrustedDirectory};
+use podwright_model::text::reason;
 
 /// The default root directory of an agent that runs as root.
 const SYSTEM_ROOT: &str = "/var/lib/podwright";

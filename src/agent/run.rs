@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use podwright_actors::Registration;
 use podwright_actors::eviction::MissingGracePeriod;
-use podwright_actors::ids::PodUid;
 use podwright_actors::node::{NodeHandle, ShutdownReport, StartNodeError};
-use podwright_actors::ports::EventRecorder;
-use podwright_actors::recorder::Note;
 use podwright_actors::shutdown::ShutdownConfig;
+use podwright_engine::recorder::Note;
+use podwright_model::ids::PodUid;
+use podwright_ports::EventRecorder;
 use podwright_sources::SourceContext;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

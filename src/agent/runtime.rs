@@ -7,9 +7,9 @@ use crate::adapters::cri::{Endpoint, ParseEndpointError};
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
 use crate::adapters::storage::{FileStorage, PodLogs};
 use crate::agent::machine::{self, Reservation};
-use podwright_actors::admission::NodeCapacity;
 use podwright_actors::eviction::EvictionPolicy;
-use podwright_actors::ports::RuntimeName;
+use podwright_core::admission::NodeCapacity;
+use podwright_ports::RuntimeName;
 
 /// A simulated node has a million cores and one exbibyte of memory, so that no pod is rejected for a lack of resources.
 const SIMULATED_CPU_MILLIS: i64 = 1_000_000_000;

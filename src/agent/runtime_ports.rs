@@ -6,13 +6,12 @@ use std::sync::Arc;
 use crate::adapters::adoption::Adoption;
 use crate::adapters::log::WritesLogs;
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
-use podwright_actors::HostIps;
-use podwright_actors::ports::{
-    Clock, ContainerRuntime, ImageStore, NetworkClient, PodCgroups, PullSecrets, RuntimeName,
-};
 use podwright_host::stats::{NoStats, RuntimeStats};
 use podwright_host::streaming::{NoStreams, StreamingRuntime};
 use podwright_metrics::Metrics;
+use podwright_ports::{
+    Clock, ContainerRuntime, HostIps, ImageStore, NetworkClient, PodCgroups, PullSecrets, RuntimeName,
+};
 
 use super::cli::RunArgs;
 use super::events::EventLog;
@@ -26,7 +25,7 @@ pub(crate) enum OpenRuntimeError {
     #[error("cannot use the container runtime")]
     Cri(#[from] crate::adapters::cri::OpenError),
     #[error("the settings do not fit the container runtime")]
-    CriSettings(#[from] podwright_actors::ports::RuntimeError),
+    CriSettings(#[from] podwright_ports::RuntimeError),
     #[error(transparent)]
     Adopted(#[from] crate::adapters::adoption::LoadError),
     #[error("cannot set up the network client")]

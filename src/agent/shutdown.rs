@@ -14,11 +14,11 @@ use tokio::sync::watch;
 
 use self::step::{Effect, Event, State, step};
 use podwright_actors::node::NodeHandle;
-use podwright_actors::ports::{EventRecorder, PodEvent};
 use podwright_actors::shutdown::ShutdownConfig;
-use podwright_actors::text::error_chain;
-use podwright_actors::texts::shutdown::{CANCELLED, DETECTED, SHUTDOWN};
 use podwright_logind::{DelayLock, Logind, LogindError};
+use podwright_model::text::error_chain;
+use podwright_model::texts::shutdown::{CANCELLED, DETECTED, SHUTDOWN};
+use podwright_ports::{EventRecorder, PodEvent};
 
 /// The first pause before the agent connects to logind again (upstream `dbusReconnectPeriod`, kubelet 1.36).
 const FIRST_RETRY: Duration = Duration::from_secs(1);

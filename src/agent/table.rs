@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use podwright_actors::explain::{Inspection, PodFacts, PodLine};
-use podwright_actors::status::short_age;
-use podwright_actors::text::plain;
-use podwright_actors::time::Time;
+use podwright_core::status::short_age;
+use podwright_model::text::plain;
+use podwright_model::time::Time;
 
 /// Spaces between two columns.
 const GAP: usize = 3;

@@ -1,9 +1,9 @@
 //! The error text for a pod that the node does not know, with the likely causes.
 
 use podwright_actors::explain::Explainer;
-use podwright_actors::ids::{FullName, PodUid};
-use podwright_actors::ports::{Severity, SourceProblem};
-use podwright_actors::text::plain;
+use podwright_model::ids::{FullName, PodUid};
+use podwright_model::text::plain;
+use podwright_ports::{Severity, SourceProblem};
 
 use super::error_text::MAX_PROBLEM_BYTES;
 use super::pod_names::similar_names;

@@ -1,8 +1,8 @@
 //! Decides for `--until-finished` whether all pods have finished. Pure.
 
-use podwright_actors::pod::Phase;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{Severity, SourceProblem};
+use podwright_core::pod_worker::Lifecycle;
+use podwright_model::pod::Phase;
+use podwright_ports::{Severity, SourceProblem};
 
 use podwright_actors::explain::PodFacts;
 
@@ -71,10 +71,10 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_openapi::api::core::v1::PodStatus;
-    use podwright_actors::engine::PodSnapshot;
-    use podwright_actors::ids::{FullName, PodUid};
-    use podwright_actors::pod_worker::{Wait, WaitFor};
-    use podwright_actors::time::Time;
+    use podwright_core::pod_worker::{Wait, WaitFor};
+    use podwright_engine::PodSnapshot;
+    use podwright_model::ids::{FullName, PodUid};
+    use podwright_model::time::Time;
 
     use super::*;
 

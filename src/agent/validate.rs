@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use podwright_actors::text::reason;
+use podwright_model::text::reason;
 use podwright_sources::manifest::{self, MAX_BYTES, Manifest};
 
 use super::machine;

@@ -10,13 +10,13 @@ use crate::adapters::dra::{DraPlugins, PluginSocket};
 use crate::adapters::storage::FileStorage;
 use podwright_actors::claims::{ClaimManager, ContainerClaim, DevicesError};
 use podwright_actors::explain::{Explanation, Inspection, PodFacts};
-use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::node::{NodeHandle, NodeQueries};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{Clock, PodRuntimeStatus, SourceProblem};
-use podwright_actors::time::Time;
 use podwright_metrics::Metrics;
+use podwright_model::ids::{FullName, PodUid};
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
 use podwright_node_api::{ServedNode, ServedPod};
+use podwright_ports::{Clock, PodRuntimeStatus, SourceProblem};
 
 use super::events::EventLog;
 use super::pod_names::is_known_as;

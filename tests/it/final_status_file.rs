@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use podwright::adapters::checkpoint::FileCheckpoint;
 use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
-use podwright_actors::admission::NodeCapacity;
-use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
-use podwright_actors::pod::{Phase, PodObject};
-use podwright_actors::ports::{Checkpoint, SourceKind, SourceSet};
+use podwright_core::admission::NodeCapacity;
+use podwright_engine::{EngineConfig, Threads};
 use podwright_fixtures::api_pods::pod;
 use podwright_fixtures::fake_ports::{FakeStorage, has_end_of};
+use podwright_model::pod::{Phase, PodObject};
+use podwright_ports::{Checkpoint, SourceKind, SourceSet};
 use tokio::time::sleep;
 
 use crate::support::polling::until;

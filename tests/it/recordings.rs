@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-use podwright_actors::replay::{Pick, replay};
+use podwright_engine::replay::{Pick, replay};
 
 #[test]
 fn every_recording_replays_to_its_recorded_states() {

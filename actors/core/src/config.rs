@@ -4,7 +4,6 @@ pub mod defaults;
 pub mod fields;
 pub mod linux_id;
 pub mod mux;
-#[doc(hidden)]
 pub mod oom_score;
 pub mod pod_resources;
 pub mod resource_amount;

@@ -10,5 +10,4 @@ pub mod restart;
 pub(crate) mod start_error;
 pub mod stop;
 
-pub use plan::{Plan, plan};
 pub use start_error::StartError;

@@ -6,7 +6,7 @@
 //! use std::time::Duration;
 //!
 //! use podwright_core::pod_worker::step::{Event, StepContext, new_record, step};
-//! use podwright_core::{Lifecycle, Update};
+//! use podwright_core::pod_worker::{Lifecycle, Update};
 //! use podwright_model::pod::PodObject;
 //! use podwright_model::time::Time;
 //! use podwright_ports::Observed;
@@ -25,47 +25,26 @@
 //!
 //! # Parts
 //!
-//! - `pod_worker`: the record of one pod, and the step from one state to the next.
-//! - `containers`: which containers of a pod start and stop, and when. `probes` has the state machine of a probe.
-//! - `status`: what the status of a pod says. `resize`: which resources a running pod gets.
-//! - `admission`: which pods may start beside the others. `pod_manager` has the desired pods.
-//! - `housekeeping`: what is done about the differences between desired, known and running pods.
-//! - `config`: whether a manifest is valid, and its defaults. `objects`: which API objects a pod needs.
+//! - [`pod_worker`]: the record of one pod, and the step from one state to the next.
+//! - [`containers`]: which containers of a pod start and stop, and when. [`probes`] has the state machine of a probe.
+//! - [`status`]: what the status of a pod says. [`resize`]: which resources a running pod gets.
+//! - [`admission`]: which pods may start beside the others. [`pod_manager`] has the desired pods.
+//! - [`housekeeping`]: what is done about the differences between desired, known and running pods.
+//! - [`config`]: whether a manifest is valid, and its defaults. [`objects`]: which API objects a pod needs.
 //!
 //! # Arrows
 //!
 //! The crate uses `podwright-model` and `podwright-ports`. The engine, the node and the adapters use the crate.
 
-pub use admission::{
-    AdmissionHandler, Admitted, AppArmor, InvalidSysctlPattern, NodeCapacity, NodePredicates, Rejection, Shortage,
-    SysctlAllowlist,
-};
-pub use containers::env::Allocatable;
-pub use pod_worker::{
-    Cause, Failure, Hook, KillOptions, KnownPod, Lifecycle, Notifier, Transition, Update, UpdateKind, Wait, WaitFor,
-};
-
-// The engine, the node and the adapters use the modules below by their own paths. They are not part of the API, and may change in any
-// release.
-#[doc(hidden)]
 pub mod admission;
-#[doc(hidden)]
 pub mod config;
-#[doc(hidden)]
 pub mod containers;
-#[doc(hidden)]
 pub mod housekeeping;
-#[doc(hidden)]
 pub mod objects;
-#[doc(hidden)]
 pub mod pod_manager;
-#[doc(hidden)]
 pub mod pod_worker;
-#[doc(hidden)]
 pub mod probes;
-#[doc(hidden)]
 pub mod resize;
-#[doc(hidden)]
 pub mod status;
 
 // The modules name the values and the ports by these short paths.

@@ -14,7 +14,7 @@
 //!         first update with a terminal phase, nothing running
 //! ```
 //!
-//! A [`Record`] is the state of one pod. [`step`](step::step) changes it and returns the effects that have to happen outside.
+//! A [`Record`](state::Record) is the state of one pod. [`step`](step::step) changes it and returns the effects that have to happen outside.
 //! The engine owns the records, answers queries from them, and applies the effects: its workers call the hooks of the
 //! [`PodSyncer`](crate::ports::PodSyncer), one call per pod at a time, and pass each outcome to `step`. Several updates that
 //! arrive during a hook call are merged into one, and the newest one wins. A worker has no state outside of its record, so the
@@ -22,19 +22,16 @@
 //!
 //! Only the record decides whether containers of a UID may be started. Other components query it by UID and keep no copy.
 
-pub mod lifecycle;
+mod lifecycle;
 pub mod published;
 pub mod state;
 pub mod static_names;
-#[doc(hidden)]
 pub mod step;
-pub mod update;
+mod update;
 mod wait;
 
-pub use lifecycle::{Cause, Failure, Hook, KnownPod, Lifecycle, Transition};
-#[doc(hidden)]
-pub use state::Record;
-pub use update::{Completed, KillOptions, Notifier, Update, UpdateKind};
+pub use lifecycle::{Cause, Failure, History, Hook, KnownPod, Lifecycle, Transition};
+pub use update::{Completed, Config, KillOptions, Notifier, StatusEditor, Target, Update, UpdateKind};
 pub use wait::{Wait, WaitFor};
 
 #[cfg(test)]

@@ -41,7 +41,6 @@ pub use exits::{IllegalRestart, TerminatedContainer};
 pub use merge::merge_for_api;
 pub use normalize::{normalize, same_for_node};
 pub use phase::phase;
-pub use reasons::DEADLINE_EXCEEDED;
 pub use settings::wants_recursive_read_only;
 pub use summary::{PodSummary, short_age};
 pub(crate) use terminate::terminate_pod;

@@ -4,7 +4,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use podwright_core::Update;
+//! use podwright_core::pod_worker::Update;
 //! use podwright_engine::Engine;
 //! use podwright_model::pod::PodObject;
 //! use podwright_model::time::Grace;
@@ -38,30 +38,24 @@
 //! # Parts
 //!
 //! - [`Engine`]: the records, and the workers that call the hooks.
-//! - [`Recorder`]: keeps the events of the workers in a bounded memory.
-//! - `replay`: runs a recording through the cores again. `codec` reads and writes the values of a recording.
+//! - [`recorder`]: keeps the events of the workers in a bounded memory.
+//! - [`replay`]: runs a recording through the cores again. `codec` reads and writes the values of a recording.
 //!
 //! # Arrows
 //!
 //! The crate uses `podwright-core`, `podwright-ports`, `podwright-model` and `podwright-metrics`. The node uses the crate.
 
 mod codec;
+mod engine;
+pub mod recorder;
+pub mod replay;
 #[cfg(test)]
 mod testing;
 
 pub use engine::{
-    Engine, EngineBuilder, EngineConfig, KillPodError, PodSnapshot, RecordSummary, StartEngineError, Threads,
+    Engine, EngineBuilder, EngineConfig, Hold, KillNow, KillPodError, PodSnapshot, RecordSummary, StartEngineError,
+    Threads,
 };
-pub use recorder::Recorder;
-
-// The node, the binary and the tests use the modules below by their own paths. They are not part of the API, and may change in any
-// release.
-#[doc(hidden)]
-pub mod engine;
-#[doc(hidden)]
-pub mod recorder;
-#[doc(hidden)]
-pub mod replay;
 
 // The modules name the values, the ports and the cores by these short paths.
 use podwright_core::{admission, containers, pod_worker, probes};

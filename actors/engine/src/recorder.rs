@@ -55,7 +55,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::codec::put;
-use crate::containers::Plan;
+use crate::containers::plan::Plan;
 use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::pod_worker::step::StepContext;

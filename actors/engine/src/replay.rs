@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::codec::{Delta, Reader};
-use crate::containers::plan;
+use crate::containers::plan::plan;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_worker::Lifecycle;

@@ -14,7 +14,6 @@ use std::sync::Arc;
 pub struct PodUid(Repr);
 
 /// The stored form of a UID. Recordings use the same form.
-#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Repr {
     /// A UUID with its four dashes.
@@ -60,14 +59,12 @@ impl PodUid {
     }
 
     /// The stored form, for a recording.
-    #[doc(hidden)]
     #[inline]
     pub fn repr(&self) -> &Repr {
         &self.0
     }
 
     /// The UID of a stored form, from a recording.
-    #[doc(hidden)]
     #[inline]
     pub fn from_repr(repr: Repr) -> Self {
         PodUid(repr)

@@ -22,7 +22,7 @@
 //! - [`quantity`]: the quantities of resources.
 //! - [`resource_version`]: versions of objects in the API server.
 //! - [`text`]: texts of errors and of other programs, ready to print.
-//! - `texts`: the texts of events, container states and conditions, as the kubelet writes them.
+//! - [`texts`]: the texts of events, container states and conditions, as the kubelet writes them.
 //!
 //! # Arrows
 //!
@@ -43,6 +43,5 @@ pub mod pod;
 pub mod quantity;
 pub mod resource_version;
 pub mod text;
-#[doc(hidden)]
 pub mod texts;
 pub mod time;

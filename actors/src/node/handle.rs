@@ -89,13 +89,11 @@ impl NodeHandle {
     }
 
     /// The last status of each pod in the runtime, and whether the runtime answers.
-    #[doc(hidden)]
     pub fn observer(&self) -> &Observer {
         &self.observer
     }
 
     /// The container manager: backoffs, start errors, and the start governor.
-    #[doc(hidden)]
     pub fn containers(&self) -> &ContainerManager {
         &self.containers
     }
@@ -107,7 +105,7 @@ impl NodeHandle {
 
     /// The resources that the node lacks, or lacked within the transition period of its [`EvictionPolicy`].
     ///
-    /// [`EvictionPolicy`]: crate::EvictionPolicy
+    /// [`EvictionPolicy`]: crate::eviction::EvictionPolicy
     pub fn pressures(&self) -> Vec<NodePressure> {
         self.evictions.pressures()
     }

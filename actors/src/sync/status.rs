@@ -11,7 +11,8 @@ use crate::final_statuses::{Ending, Superseded, is_final};
 use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::ports::{HookContext, PodEvent, PodRuntimeStatus, RuntimeError, SyncError, TerminatingPod};
-use crate::status::{DEADLINE_EXCEEDED, StatusInput, compute};
+use crate::status::reasons::DEADLINE_EXCEEDED;
+use crate::status::{StatusInput, compute};
 use crate::texts::pods;
 
 /// How far a pod has come, as its status shows it.

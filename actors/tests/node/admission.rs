@@ -6,16 +6,16 @@ mod waiting;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use podwright_actors::admission::{
+use podwright_actors::explain::WaitKind;
+use podwright_core::admission::{
     AdmissionHandler, Admitted, AppArmor, NodeCapacity, NodePredicates, Rejection, SysctlAllowlist,
 };
-use podwright_actors::explain::WaitKind;
-use podwright_actors::ids::FullName;
-use podwright_actors::pod::PodObject;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::SourceKind;
-use podwright_actors::replay::{Pick, replay};
+use podwright_core::pod_worker::Lifecycle;
+use podwright_engine::replay::{Pick, replay};
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_model::ids::FullName;
+use podwright_model::pod::PodObject;
+use podwright_ports::SourceKind;
 use serde_json::json;
 
 use crate::support::fake_runtime::Script;

@@ -1,8 +1,8 @@
 //! An agent that starts where an earlier agent left running pods.
 
-use podwright_actors::ids::FullName;
-use podwright_actors::pod_worker::Lifecycle;
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_model::ids::FullName;
 
 use crate::support::fake_runtime::Op;
 use crate::support::test_node::{Setup, TestNode};

@@ -1,6 +1,6 @@
 //! Faults of the API server and of its watches, and ends of the agent, while pods start, end and are deleted.
 
-use podwright_actors::ports::Clock;
+use podwright_ports::Clock;
 use serde_json::{Value, json};
 
 use crate::support::api_node::{ApiNode, unavailable};

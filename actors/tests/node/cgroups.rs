@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use podwright_actors::pod_worker::Lifecycle;
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
 
 use super::explain::reading::waits;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_actors::claims::{ClaimManager, ClaimsError};
-use podwright_actors::ids::ClaimName;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, ResourcePhase};
-use podwright_actors::text::error_chain;
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
 use podwright_fixtures::fake_claims::{FakeClaims, FakeDrivers};
 use podwright_fixtures::fake_ports::FakeFinalStatuses;
 use podwright_metrics::{Format, Metrics};
+use podwright_model::ids::ClaimName;
+use podwright_model::text::error_chain;
+use podwright_ports::{DeviceHealth, DeviceHealthSink, DeviceReport, ResourcePhase};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

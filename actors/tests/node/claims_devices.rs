@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright_actors::claims::{ClaimFeatures, ClaimManager};
-use podwright_actors::ids::ClaimName;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
-use podwright_actors::text::error_chain;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
 use podwright_fixtures::fake_claims::{FakeClaims, FakeDrivers, prepared_device};
 use podwright_fixtures::fake_ports::FakeFinalStatuses;
+use podwright_model::ids::ClaimName;
+use podwright_model::pod::PodObject;
+use podwright_model::text::error_chain;
+use podwright_ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

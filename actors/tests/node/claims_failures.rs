@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use podwright_actors::ids::{ClaimName, FullName};
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
 use podwright_fixtures::fake_claims::prepared_device;
+use podwright_model::ids::{ClaimName, FullName};
+use podwright_ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 

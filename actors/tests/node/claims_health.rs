@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use podwright_actors::claims::ClaimManager;
-use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
 use podwright_fixtures::api_pods::{PodBuilder, pod};
 use podwright_fixtures::fake_claims::{FakeClaims, FakeDrivers, prepared_device};
 use podwright_fixtures::fake_ports::FakeFinalStatuses;
+use podwright_ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

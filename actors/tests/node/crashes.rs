@@ -1,6 +1,6 @@
 //! Containers that exit, active deadlines, and runtime calls that fail or panic.
 
-use podwright_actors::pod_worker::Lifecycle;
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
 
 use crate::support::fake_runtime::{Op, Script};

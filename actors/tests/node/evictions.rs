@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_actors::eviction::{EvictionPolicy, EvictionThresholds, Pressure};
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{ContainerState, RuntimeError};
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_ports::{ContainerState, RuntimeError};
 use serde_json::json;
 
 use super::explain::reading::explain;

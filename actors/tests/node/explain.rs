@@ -5,10 +5,10 @@ mod together;
 
 use std::time::Duration;
 
-use podwright_actors::ids::FullName;
-use podwright_actors::ports::{EventType, Severity, SourceKind, SourceProblem};
 use podwright_actors::shutdown::ShutdownConfig;
 use podwright_fixtures::api_pods::pod;
+use podwright_model::ids::FullName;
+use podwright_ports::{EventType, Severity, SourceKind, SourceProblem};
 use serde_json::json;
 
 use crate::support::api_node::{ApiNode, unavailable};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use podwright_actors::ids::FullName;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::SourceKind;
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
 use podwright_fixtures::fake_ports::FakeFinalStatuses;
+use podwright_model::ids::FullName;
+use podwright_ports::SourceKind;
 
 use crate::support::fake_runtime::Script;
 use crate::support::test_node::{Setup, TestNode};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_actors::housekeeping::PassError;
-use podwright_actors::ports::{NodeStopped, SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet};
 use podwright_fixtures::api_pods::pod;
+use podwright_ports::{NodeStopped, SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet};
 use tokio::time::timeout;
 
 use crate::support::fake_runtime::{Op, Script};

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use podwright_actors::engine::KillNow;
 use podwright_actors::housekeeping::PassError;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{RuntimeError, SourceKind};
-use podwright_actors::replay::{Pick, replay};
+use podwright_core::pod_worker::Lifecycle;
+use podwright_engine::KillNow;
+use podwright_engine::replay::{Pick, replay};
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_ports::{RuntimeError, SourceKind};
 
 use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::{Setup, TestNode};

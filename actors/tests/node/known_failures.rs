@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use podwright_actors::ports::{ApiError, ContainerState, ExecOutput};
 use podwright_fixtures::api_pods::pod;
+use podwright_ports::{ApiError, ContainerState, ExecOutput};
 use serde_json::json;
 
 use crate::support::api_node::ApiNode;

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodStatus};
-use podwright_actors::admission::{NodeCapacity, NodePredicates};
-use podwright_actors::ports::{EventType, ExecOutput, PodEvent, StorageError};
+use podwright_core::admission::{NodeCapacity, NodePredicates};
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_ports::{EventType, ExecOutput, PodEvent, StorageError};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! Containers whose exit the runtime has missed.
 
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::ContainerProcess;
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_ports::ContainerProcess;
 
 use super::explain::reading::waits;
 use crate::support::fake_runtime::Op;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright_actors::NodeRegistration;
-use podwright_actors::ids::FullName;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ApiError, ExecOutput, NodeApi, SourceKind};
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_model::ids::FullName;
+use podwright_model::pod::PodObject;
+use podwright_ports::{ApiError, ExecOutput, NodeApi, SourceKind};
 use serde_json::{Value, json};
 
 use crate::support::api_node::{ApiNode, unavailable};

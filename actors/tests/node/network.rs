@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use podwright_actors::ports::Unready;
 use podwright_fixtures::api_pods::pod;
+use podwright_ports::Unready;
 
 use super::explain::reading::explain;
 use crate::support::test_node::TestNode;

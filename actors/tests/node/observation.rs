@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use podwright_actors::ids::FullName;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{ContainerState, SourceKind};
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_model::ids::FullName;
+use podwright_ports::{ContainerState, SourceKind};
 use serde_json::json;
 
 use crate::support::fake_runtime::{Op, Script};

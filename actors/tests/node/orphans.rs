@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use podwright_actors::ids::FullName;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::ContainerState;
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_model::ids::FullName;
+use podwright_ports::ContainerState;
 
 use crate::support::fake_runtime::Script;
 use crate::support::test_node::{Setup, TestNode};

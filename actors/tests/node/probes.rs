@@ -1,7 +1,7 @@
 //! Probes of containers.
 
-use podwright_actors::ports::ExecOutput;
 use podwright_fixtures::api_pods::pod;
+use podwright_ports::ExecOutput;
 use serde_json::json;
 
 use crate::support::test_node::TestNode;

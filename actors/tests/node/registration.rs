@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{NodeSystemInfo, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use podwright_actors::ports::{ApiError, SourceKind, Unready};
 use podwright_actors::{NodeRegistration, Registration};
 use podwright_fixtures::api_pods::pod;
+use podwright_ports::{ApiError, SourceKind, Unready};
 use serde_json::{Value, json};
 
 use crate::support::fake_disks::FakeDisks;
@@ -383,7 +383,7 @@ async fn restarted_agent_is_recognized_by_its_instance() {
 async fn agent_replaces_one_that_no_longer_renews_the_lease_and_stops_if_it_is_replaced() {
     let (setup, server) = Registered::setup();
     let now = setup.clock;
-    let renewed = podwright_actors::ports::Clock::now(&now).to_timestamp().to_string();
+    let renewed = podwright_ports::Clock::now(&now).to_timestamp().to_string();
     let lease = json!({"metadata": {"name": "node1"}, "spec": {"holderIdentity": "node1", "renewTime": renewed}});
     server.request("POST", LEASES, JSON, &lease).unwrap();
     let this = Registered::start(setup, &server, settings("agent-1")).await;
@@ -402,12 +402,12 @@ async fn agent_replaces_one_that_no_longer_renews_the_lease_and_stops_if_it_is_r
 async fn lease_that_seems_old_is_not_taken_at_once() {
     let (setup, server) = Registered::setup();
     // The clock of this machine is an hour ahead of the clock of the other one.
-    let renewed = podwright_actors::time::Time::from_secs(1_800_000_000 - 3600).to_timestamp().to_string();
+    let renewed = podwright_model::time::Time::from_secs(1_800_000_000 - 3600).to_timestamp().to_string();
     let lease = json!({"metadata": {"name": "node1"}, "spec": {"holderIdentity": "node1", "renewTime": renewed}});
     server.request("POST", LEASES, JSON, &lease).unwrap();
     let this = Registered::start(setup, &server, settings("agent-1")).await;
     this.node.wait(5.0).await;
-    let renewed = podwright_actors::time::Time::from_secs(1_800_000_000 - 3590).to_timestamp().to_string();
+    let renewed = podwright_model::time::Time::from_secs(1_800_000_000 - 3590).to_timestamp().to_string();
     let renewal = json!({"spec": {"renewTime": renewed}});
     server.request("PATCH", &format!("{LEASES}/node1"), STRATEGIC, &renewal).unwrap();
     this.node.wait(5.0).await;

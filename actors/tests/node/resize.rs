@@ -7,11 +7,11 @@ mod whole_pod;
 
 use std::sync::Arc;
 
-use podwright_actors::pod::PodObject;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{AppliedSettings, SourceKind};
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
 use podwright_fixtures::fake_ports::FakeFinalStatuses;
+use podwright_model::pod::PodObject;
+use podwright_ports::{AppliedSettings, SourceKind};
 use serde_json::{Value, json};
 
 use super::explain::reading::waits;

@@ -4,9 +4,9 @@ mod readiness;
 
 use std::time::Duration;
 
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{Clock, ContainerState, ExecOutput, SourceKind, TokioClock, Unready};
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_ports::{Clock, ContainerState, ExecOutput, SourceKind, TokioClock, Unready};
 
 use super::explain::reading::waits;
 use crate::support::fake_runtime::{Op, Script};

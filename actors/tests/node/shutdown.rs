@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::shutdown::ShutdownConfig;
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
 
 use crate::support::fake_runtime::Script;

@@ -1,7 +1,7 @@
 //! The metrics of pod starts.
 
-use podwright_actors::ports::SourceKind;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_ports::SourceKind;
 use serde_json::{Value, json};
 
 use crate::support::api_node::ApiNode;
@@ -87,7 +87,7 @@ async fn start_indicator_contains_neither_pulls_nor_init_containers() {
 
     // A restart of the container is no start of the pod.
     this.node.runtime.edit(&this.api.pods()[0].uid().to_string(), "main", |run| {
-        run.state = podwright_actors::ports::ContainerState::Exited;
+        run.state = podwright_ports::ContainerState::Exited;
     });
     this.wait(30).await;
     assert_eq!(this.measured_starts(), [1.0, 1.0, indicator, total]);

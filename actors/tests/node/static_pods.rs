@@ -1,8 +1,8 @@
 //! Static pods: full names, edits and ends.
 
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{Severity, SourceKind, SourceProblem};
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_ports::{Severity, SourceKind, SourceProblem};
 
 use crate::support::fake_runtime::Script;
 use crate::support::test_node::TestNode;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::pod::{Phase, PodObject};
-use podwright_actors::ports::{ApiError, ContainerState, SourceKind};
 use podwright_fixtures::api_pods::pod;
+use podwright_model::pod::{Phase, PodObject};
+use podwright_ports::{ApiError, ContainerState, SourceKind};
 use serde_json::{Value, json};
 
 use crate::support::api_node::{ApiNode, unavailable};

@@ -1,9 +1,9 @@
 //! Deletions, kills and stop notifiers.
 
-use podwright_actors::ids::FullName;
-use podwright_actors::pod_worker::{Completed, KillOptions, Lifecycle, Notifier, Update};
-use podwright_actors::ports::RunningPod;
+use podwright_core::pod_worker::{Completed, KillOptions, Lifecycle, Notifier, Update};
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_model::ids::FullName;
+use podwright_ports::RunningPod;
 
 use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::TestNode;

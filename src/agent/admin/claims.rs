@@ -6,9 +6,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use crate::agent::view::NodeControl;
-use podwright_actors::ids::ClaimName;
-use podwright_actors::text::{error_chain, plain};
 use podwright_http_server::MAX_ECHO_BYTES;
+use podwright_model::ids::ClaimName;
+use podwright_model::text::{error_chain, plain};
 
 /// The driver to give up.
 #[derive(Deserialize)]

@@ -19,11 +19,11 @@ use crate::agent::client::{LINK_FILE, SOCKET_FILE, page_link};
 use crate::agent::page::{self, AgentInfo};
 use crate::agent::program::Program;
 use crate::agent::view::{NodeControl, NodeView};
-use podwright_actors::text::reason;
 use podwright_http_server::{
     Authentication, Listener, SeatLimits, Seats, TimeLimits, TlsError, TlsFiles, Token, TokenError, serve,
     write_private,
 };
+use podwright_model::text::reason;
 
 /// The delay after a failure to listen on the port before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);

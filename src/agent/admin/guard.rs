@@ -10,8 +10,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::agent::program::Program;
-use podwright_actors::text::plain;
 use podwright_http_server::{Access, MAX_ECHO_BYTES};
+use podwright_model::text::plain;
 
 /// The checks of one listener.
 #[derive(Clone, Copy, Debug)]

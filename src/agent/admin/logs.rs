@@ -21,10 +21,10 @@ use crate::agent::error_text::MAX_PROBLEM_BYTES;
 use crate::agent::unknown_pod::unknown_pod;
 use crate::agent::view::NodeView;
 use podwright_actors::explain::PodFacts;
-use podwright_actors::ids::{FullName, PodUid};
-use podwright_actors::pod::PodObject;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::text::plain;
+use podwright_core::pod_worker::Lifecycle;
+use podwright_model::ids::{FullName, PodUid};
+use podwright_model::pod::PodObject;
+use podwright_model::text::plain;
 use podwright_node_api::{LogPermit, LogReaders, LogRequest, OpenLog, OpenLogError};
 use selection::{no_run, select_container};
 

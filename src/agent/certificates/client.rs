@@ -23,9 +23,9 @@ use super::renewal::Renewal;
 use super::request::Template;
 use super::schedule::{CredentialSource, FoundKubeconfig, Requester, credential_source};
 use crate::adapters::kube::{ConnectError, Connection, Credentials, KubeSigningRequests};
-use podwright_actors::text::error_chain;
 use podwright_host::record::{self, Durability};
 use podwright_metrics::CertificateMetrics;
+use podwright_model::text::error_chain;
 
 /// How often the files are compared with the credentials in use.
 const INTERVAL: Duration = Duration::from_secs(2);

@@ -12,7 +12,7 @@ use super::directory::Directory;
 use super::pair::{CertificatePair, PairError};
 use super::request::{Outcome, Pending, Template, is_decided, outcome};
 use crate::adapters::kube::{ConnectError, KubeSigningRequests};
-use podwright_actors::ports::{ApiError, ApiFuture};
+use podwright_ports::{ApiError, ApiFuture};
 
 /// How long an agent waits for a certificate before it sends its request again (upstream `certificate_manager.go`,
 /// `certificateWaitTimeout`, client-go 1.36).

@@ -23,10 +23,10 @@ use super::blocking::blocking;
 use super::directory::DIRECTORY;
 use super::pair::{CertificatePair, PairError};
 use super::self_signed;
-use podwright_actors::HostIps;
-use podwright_actors::text::{error_chain, reason};
 use podwright_http_server::{PrivateFileError, TlsFiles, read_private, write_private};
 use podwright_metrics::CertificateMetrics;
+use podwright_model::text::{error_chain, reason};
+use podwright_ports::HostIps;
 
 /// The file in the directory with the self-signed certificate and its key.
 const SELF_SIGNED: &str = "self-signed.pem";

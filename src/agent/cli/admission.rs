@@ -8,9 +8,9 @@ use clap::Args;
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::agent::machine::{self, Reservation};
-use podwright_actors::admission::{AdmissionHandler, AppArmor, NodeCapacity, NodePredicates, SysctlAllowlist};
-use podwright_actors::names;
-use podwright_actors::quantity::Amount;
+use podwright_core::admission::{AdmissionHandler, AppArmor, NodeCapacity, NodePredicates, SysctlAllowlist};
+use podwright_model::names;
+use podwright_model::quantity::Amount;
 
 /// Which pods the node admits, and how much of the machine they may request.
 #[derive(Args, Clone, Debug, Default)]
@@ -232,8 +232,8 @@ impl FromStr for Reserved {
 mod tests {
     use super::*;
     use crate::agent::cli::{self, Command};
-    use podwright_actors::admission::Admitted;
-    use podwright_actors::pod::PodObject;
+    use podwright_core::admission::Admitted;
+    use podwright_model::pod::PodObject;
 
     fn parse(flags: &[&str]) -> Result<AdmissionArgs, String> {
         match cli::parse(["podwright", "run"].iter().chain(flags)).map(|cli| cli.command) {

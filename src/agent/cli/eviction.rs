@@ -63,7 +63,7 @@ impl EvictionArgs {
 
     /// The fields of `KubeletConfiguration`.
     pub(crate) fn configuration(&self) -> serde_json::Value {
-        use podwright_actors::texts::format::duration;
+        use podwright_model::texts::format::duration;
         let periods = self.eviction_soft_grace_period.iter().map(|(signal, time)| (signal, duration(time)));
         serde_json::json!({
             "evictionHard": self.eviction_hard.iter().collect::<BTreeMap<_, _>>(),

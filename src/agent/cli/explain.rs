@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::names::{ObjectName, full_name, namespace};
 use super::{AgentArgs, ExplainOutput, subdomain};
-use podwright_actors::ids::FullName;
+use podwright_model::ids::FullName;
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]

@@ -41,7 +41,7 @@ fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
 impl ImageArgs {
     /// The fields of `KubeletConfiguration`.
     pub(crate) fn configuration(&self) -> serde_json::Value {
-        use podwright_actors::texts::format::duration;
+        use podwright_model::texts::format::duration;
         serde_json::json!({
             "serializeImagePulls": false,
             "maxParallelImagePulls": self.max_parallel_image_pulls,

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::subdomain;
-use podwright_actors::ids::FullName;
+use podwright_model::ids::FullName;
 
 /// The namespace of an object that is named without one.
 const DEFAULT_NAMESPACE: &str = "default";

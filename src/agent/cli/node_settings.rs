@@ -7,8 +7,8 @@ use std::str::FromStr;
 use clap::Args;
 
 use crate::adapters::cri::{CGROUP_ROOT, CgroupDriver, NodeSettings};
-use podwright_actors::ports::NamedRuntimeClasses;
-use podwright_actors::text::reason;
+use podwright_model::text::reason;
+use podwright_ports::NamedRuntimeClasses;
 
 /// The settings of a node with a container runtime.
 #[derive(Args, Debug)]

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::AgentArgs;
 use super::names::{ObjectName, namespace};
 use super::time::{point_in_time, span_with_unit};
-use podwright_actors::ids::FullName;
+use podwright_model::ids::FullName;
 
 #[derive(Args, Debug)]
 pub(crate) struct GetArgs {

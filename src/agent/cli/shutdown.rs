@@ -76,7 +76,7 @@ impl ShutdownArgs {
 
     /// The fields of `KubeletConfiguration`.
     pub(crate) fn configuration(&self) -> serde_json::Value {
-        use podwright_actors::texts::format::duration;
+        use podwright_model::texts::format::duration;
         let group = |(priority, time): (&i32, &Duration)| serde_json::json!({"priority": priority, "shutdownGracePeriodSeconds": time.as_secs()});
         let groups = self.shutdown_grace_period_by_pod_priority.as_ref();
         serde_json::json!({

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use podwright_actors::recorder::Recorder;
+use podwright_engine::recorder::Recorder;
 
 /// The size in bytes at which a container's log is rotated; 0 for never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

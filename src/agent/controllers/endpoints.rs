@@ -22,9 +22,9 @@ use crate::adapters::kube::WatchProblems;
 use crate::agent::admin::FormatQuery;
 use crate::agent::cli::ControllerKind;
 use crate::agent::error_text::MAX_PROBLEM_BYTES;
-use podwright_actors::text::plain;
 use podwright_http_server::{MAX_ECHO_BYTES, negotiate};
 use podwright_metrics::ControllersMetrics;
+use podwright_model::text::plain;
 
 /// Why a leader without a controller is not ready: the events of its last term are written first.
 const STARTING: &str = "the controller is starting";
@@ -327,7 +327,7 @@ mod tests {
 
     use super::*;
     use crate::adapters::kube::{ClaimTerms, KubeResourceClaims};
-    use podwright_actors::ports::{SystemClock, TokioClock};
+    use podwright_ports::{SystemClock, TokioClock};
 
     /// After a lost lease, the next term begins when the events of the last one are written.
     #[tokio::test]

@@ -23,8 +23,8 @@ use super::endpoints::{ControllerView, CurrentController};
 use crate::adapters::kube::{ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeLeases, KubeResourceClaims};
 use crate::agent::cli::{AdminAddress, ControllerKind, ControllersArgs};
 use crate::agent::machine;
-use podwright_actors::ports::{SystemClock, TokioClock, WallClock};
 use podwright_metrics::ControllersMetrics;
+use podwright_ports::{SystemClock, TokioClock, WallClock};
 
 /// The kernel returns a new random UUID for each read of this file.
 const RANDOM_UUID: &str = "/proc/sys/kernel/random/uuid";

@@ -13,9 +13,9 @@ use super::{JSON, QueryError};
 use crate::agent::cli::{GetArgs, GetOutput, ObjectName};
 use crate::agent::client::{Agent, RequestError, escape_lines};
 use crate::agent::pod_names::{is_named, similar_names};
-use podwright_actors::ids::FullName;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{Clock, SystemClock};
+use podwright_model::ids::FullName;
+use podwright_model::pod::PodObject;
+use podwright_ports::{Clock, SystemClock};
 
 const PATH: &str = "/pods";
 /// How often a watched list is fetched.

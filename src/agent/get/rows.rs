@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::agent::table;
-use podwright_actors::pod::PodObject;
-use podwright_actors::status::PodSummary;
-use podwright_actors::time::Time;
+use podwright_core::status::PodSummary;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
 
 /// The state in the row of a pod that is gone.
 const REMOVED: &str = "Removed";

@@ -8,8 +8,8 @@ use std::path::Path;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rustix::fs::statvfs;
 
-use podwright_actors::admission::NodeCapacity;
 use podwright_actors::eviction::EvictionPolicy;
+use podwright_core::admission::NodeCapacity;
 use podwright_host::stats::kernel_file;
 
 /// The directories of the kernel with one entry for each size of huge pages.

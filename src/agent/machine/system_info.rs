@@ -4,7 +4,7 @@ use std::fs;
 
 use k8s_openapi::api::core::v1::{NodeSwapStatus, NodeSystemInfo};
 
-use podwright_actors::admission::architecture;
+use podwright_core::admission::architecture;
 use podwright_host::stats::kernel_file;
 
 /// The version of the kubelet whose behaviour this agent has. Clients compare it with the version of the API server; the part after

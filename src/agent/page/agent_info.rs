@@ -3,15 +3,15 @@
 use podwright_actors::eviction::NodePressure;
 use podwright_actors::explain::NodeState;
 use podwright_actors::health::OngoingFailure;
-use podwright_actors::ports::SourceKind;
-use podwright_actors::time::Time;
+use podwright_model::time::Time;
+use podwright_ports::SourceKind;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::row::Millis;
 use crate::agent::error_text::MAX_PROBLEM_BYTES;
 use crate::agent::view::NodeView;
-use podwright_actors::text::plain;
+use podwright_model::text::plain;
 
 /// How many manifest problems the page lists. Of further problems it only shows the number.
 const MAX_PROBLEMS: usize = 50;
@@ -161,7 +161,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use podwright_actors::ports::Unready;
+    use podwright_ports::Unready;
 
     #[test]
     fn a_runtime_outage_and_failing_passes_are_published_at_once() {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright_actors::explain::{Health, PodFacts, Wait, WaitKind, is_stuck};
-use podwright_actors::pod::Phase;
-use podwright_actors::pod_worker::{Hook, Lifecycle, WaitFor};
-use podwright_actors::status::PodSummary;
-use podwright_actors::time::Time;
+use podwright_core::pod_worker::{Hook, Lifecycle, WaitFor};
+use podwright_core::status::PodSummary;
+use podwright_model::pod::Phase;
+use podwright_model::time::Time;
 use serde::Serialize;
 
 /// The page shows a hook call as a wait only after this time. The regular sync of a healthy pod takes milliseconds, and its

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use podwright_actors::explain::{NodeState, PodFacts};
-use podwright_actors::ids::PodUid;
-use podwright_actors::time::Time;
+use podwright_model::ids::PodUid;
+use podwright_model::time::Time;
 use serde::Serialize;
 
 use super::row::{PodRow, RowWait, is_syncing};

@@ -20,7 +20,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use podwright_actors::explain::{NodeState, PodFacts};
-use podwright_actors::time::Time;
+use podwright_model::time::Time;
 use tokio::sync::watch as signal;
 
 use super::agent_info::AgentState;

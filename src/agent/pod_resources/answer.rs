@@ -9,13 +9,13 @@ use podwright_dra_api::pod_resources::{
 use tonic::Status;
 
 use crate::agent::view::NodeView;
-use podwright_actors::admission::{PodActivity, is_active};
 use podwright_actors::claims::ContainerClaim;
 use podwright_actors::explain::PodFacts;
-use podwright_actors::pod::{PodObject, is_sidecar};
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::text::{error_chain, plain};
+use podwright_core::admission::{PodActivity, is_active};
+use podwright_core::pod_worker::Lifecycle;
 use podwright_http_server::MAX_ECHO_BYTES;
+use podwright_model::pod::{PodObject, is_sidecar};
+use podwright_model::text::{error_chain, plain};
 
 /// Answers with all active pods, including those without devices.
 pub(super) fn list(view: &NodeView) -> ListPodResourcesResponse {

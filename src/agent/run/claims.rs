@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::adapters::dra::{DraPlugins, PluginsConfig, SlicesConfig, StartPluginsError};
 use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, OpenClaimsError};
-use podwright_actors::ports::{ClaimApi, Clock};
 use podwright_checkpoint::{ClaimCheckpoint, HealthCheckpoint};
 use podwright_metrics::Metrics;
+use podwright_ports::{ClaimApi, Clock};
 
 /// The directory below the root directory in which drivers register.
 const REGISTRY: &str = "plugins_registry";

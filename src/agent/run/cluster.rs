@@ -16,8 +16,8 @@ use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
 use podwright_actors::Registration;
 use podwright_actors::node::NodeHandle;
-use podwright_actors::ports::{ApiError, Severity, SourceInbox, SourceKind, SourceProblem, SourceUpdate, SystemClock};
-use podwright_actors::text::error_chain;
+use podwright_model::text::error_chain;
+use podwright_ports::{ApiError, Severity, SourceInbox, SourceKind, SourceProblem, SourceUpdate, SystemClock};
 
 /// How long the deletion of the node may take when the agent ends.
 const DEREGISTRATION: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::agent::until::{PodsOutcome, outcome};
 use crate::agent::view::NodeView;
 use podwright_actors::node::NodeHandle;
-use podwright_actors::text::error_chain;
+use podwright_model::text::error_chain;
 
 /// With `--until-finished`, the agent inspects all pods this long after a status change.
 const INSPECT_DELAY: Duration = Duration::from_millis(20);

@@ -12,7 +12,7 @@ use crate::adapters::adoption::Adoption;
 use crate::agent::cli::RunArgs;
 use crate::agent::page::ManifestLocation;
 use crate::agent::root::DefaultDirectories;
-use podwright_actors::ports::{SourceInbox, SourceKind};
+use podwright_ports::{SourceInbox, SourceKind};
 use podwright_sources::{Adopt, FileSource, Origin, SourceContext, UrlSource};
 
 /// The paths and URLs that manifests are read from.

@@ -17,20 +17,20 @@ use crate::agent::machine;
 use crate::agent::root::RootDirectory;
 use crate::agent::runtime_ports::{RuntimeConfig, RuntimePorts};
 use crate::agent::view::{NodeControl, NodeView};
-use podwright_actors::admission::NodeCapacity;
+use podwright_actors::NodeRegistration;
 use podwright_actors::container_manager::ContainersConfig;
 use podwright_actors::node::{Node, NodePorts};
-use podwright_actors::ports::{
-    ApiObjects, Clock, EventRecorder, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind, SystemClock,
-};
-use podwright_actors::recorder::{Note, Recorder};
-use podwright_actors::time::Time;
-use podwright_actors::{HostIps, NodeRegistration};
 use podwright_checkpoint::FileCheckpoint;
+use podwright_core::admission::NodeCapacity;
+use podwright_engine::recorder::{Note, Recorder};
 use podwright_host::node_meter::{self, LinuxNodeMeter};
 use podwright_host::stats::RuntimeStats;
 use podwright_host::streaming::StreamingRuntime;
 use podwright_metrics::Metrics;
+use podwright_model::time::Time;
+use podwright_ports::{
+    ApiObjects, Clock, EventRecorder, HostIps, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind, SystemClock,
+};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 

@@ -17,9 +17,8 @@ use crate::agent::cli::RunArgs;
 use crate::agent::configz::configz;
 use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
-use podwright_actors::HostIps;
-use podwright_actors::ports::ApiError;
 use podwright_node_api::{NodeApiClients, NodeApiContent, NodeApiEndpoint, Reviews};
+use podwright_ports::{ApiError, HostIps};
 
 /// The port of the node API with its certificate, and the clients that may use it.
 pub(super) struct NodeApiServer {

@@ -1,6 +1,6 @@
 //! Lays out the live table for the size of the terminal. Pure.
 
-use podwright_actors::text::plain;
+use podwright_model::text::plain;
 
 use crate::agent::table;
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1;
 use podwright::adapters::process::ProcessRuntime;
-use podwright_actors::ids::{ContainerId, SandboxId};
-use podwright_actors::ports::ContainerRuntime;
+use podwright_model::ids::{ContainerId, SandboxId};
+use podwright_ports::ContainerRuntime;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

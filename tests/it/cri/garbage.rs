@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use podwright_actors::ids::PodUid;
-use podwright_actors::ports::{ContainerRuntime, ContainerState};
+use podwright_model::ids::PodUid;
+use podwright_ports::{ContainerRuntime, ContainerState};
 
 use super::containerd::Containerd;
 use super::image::{BUSYBOX, PAUSE, SPARE};

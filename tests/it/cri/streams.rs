@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ImageRequest, SandboxConfig};
+use podwright_model::pod::PodObject;
+use podwright_ports::{ContainerConfig, ContainerRuntime, ImageRequest, SandboxConfig};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

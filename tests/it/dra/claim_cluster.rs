@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright::adapters::checkpoint::ClaimCheckpoint;
-use podwright_actors::ports::Checkpoint;
+use podwright_ports::Checkpoint;
 use podwright_stand_in::{Settings, StandIn, User};
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use podwright_actors::admission::{AdmissionHandler, Admitted, NodeCapacity, Rejection};
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::Clock;
+use podwright_core::admission::{AdmissionHandler, Admitted, NodeCapacity, Rejection};
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_ports::Clock;
 
 use super::checks;
 use super::disk::Disk;

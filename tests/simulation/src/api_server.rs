@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::serde::Serialize;
 use k8s_openapi::serde::de::DeserializeOwned;
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ApiError, ApiFuture, Freshness, NodeApi, PodApi};
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_ports::{ApiError, ApiFuture, Freshness, NodeApi, PodApi};
 use serde_json::{Map, Value, json};
 
 use super::faulty_ports::NODE;

@@ -14,11 +14,11 @@ mod writes;
 
 use std::collections::BTreeMap;
 
-use podwright_actors::engine::PodSnapshot;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::PodRuntimeStatus;
-use podwright_actors::time::Time;
+use podwright_core::pod_worker::Lifecycle;
+use podwright_engine::PodSnapshot;
+use podwright_model::ids::PodUid;
+use podwright_model::time::Time;
+use podwright_ports::PodRuntimeStatus;
 
 use super::clock::SimClock;
 use super::container_resources::Amounts;

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podwright_actors::ports::Clock;
-use podwright_actors::time::Time;
+use podwright_model::time::Time;
+use podwright_ports::Clock;
 use tokio::time::Instant;
 
 #[derive(Debug)]

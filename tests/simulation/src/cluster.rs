@@ -23,10 +23,10 @@ use kube::Client;
 use kube::client::{Body, DynBody};
 use parking_lot::Mutex;
 use podwright::testing::client_over;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
-use podwright_actors::ports::SourceKind;
-use podwright_actors::time::Time;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::{PodObject, SOURCE_ANNOTATION};
+use podwright_model::time::Time;
+use podwright_ports::SourceKind;
 use podwright_stand_in::{StandIn, User, Write};
 use serde_json::Value;
 use tower::{BoxError, Service, service_fn};
@@ -164,7 +164,7 @@ mod tests {
     use kube::Api;
     use kube::api::DeleteParams;
     use podwright::adapters::kube::KubePodApi;
-    use podwright_actors::ports::PodApi;
+    use podwright_ports::PodApi;
     use serde_json::json;
 
     use super::*;

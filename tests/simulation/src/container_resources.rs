@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
-use podwright_actors::ids::ContainerId;
-use podwright_actors::pod::PodObject;
-use podwright_actors::quantity::Amount;
+use podwright_model::ids::ContainerId;
+use podwright_model::pod::PodObject;
+use podwright_model::quantity::Amount;
 
 /// The requests and limits of one container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
-use podwright_actors::ports::{ContainerState, PodRuntimeStatus};
-use podwright_actors::time::Time;
+use podwright_model::ids::{ContainerId, ContainerName, PodUid, SandboxId};
+use podwright_model::time::Time;
+use podwright_ports::{ContainerState, PodRuntimeStatus};
 use serde_json::Value;
 
 /// The stop of a container, as an earlier agent decided and recorded it.
@@ -194,7 +194,7 @@ impl ContainerRuns {
 
 #[cfg(test)]
 mod tests {
-    use podwright_actors::ports::ContainerStatus;
+    use podwright_ports::ContainerStatus;
     use serde_json::json;
 
     use super::*;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::FutureExt;
-use podwright_actors::ids::{ClaimName, ClaimUid, DriverName, PodUid};
-use podwright_actors::ports::{ClaimRef, ContainerConfig, ContainerRuntime, ContainerState};
-use podwright_actors::time::Time;
+use podwright_model::ids::{ClaimName, ClaimUid, DriverName, PodUid};
+use podwright_model::time::Time;
+use podwright_ports::{ClaimRef, ContainerConfig, ContainerRuntime, ContainerState};
 use serde_json::Value;
 
 use super::checks::CheckResult;

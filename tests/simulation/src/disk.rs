@@ -6,11 +6,9 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{
-    Checkpoint, CheckpointError, OpenCheckpoint, PodStorage, StorageError, Unused, VolumeMounts,
-};
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_ports::{Checkpoint, CheckpointError, OpenCheckpoint, PodStorage, StorageError, Unused, VolumeMounts};
 use serde_json::Value;
 
 use super::faulty_ports::{NODE, SimulatedError};

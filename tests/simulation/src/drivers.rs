@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, ClaimTasks};
-use podwright_actors::ids::{ClaimName, ClaimUid, DriverName, PodUid};
-use podwright_actors::ports::{
+use podwright_metrics::Metrics;
+use podwright_model::ids::{ClaimName, ClaimUid, DriverName, PodUid};
+use podwright_ports::{
     ApiError, ApiFuture, ClaimApi, ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice,
 };
-use podwright_metrics::Metrics;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 

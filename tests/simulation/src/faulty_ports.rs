@@ -10,8 +10,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use podwright::adapters::simulated::SimulatedNetwork;
-use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
-use podwright_actors::ports::{
+use podwright_model::ids::{ContainerId, ContainerName, PodUid, SandboxId};
+use podwright_ports::{
     ContainerConfig, ContainerProcesses, ContainerRuntime, ContainerState, ContainerUpdate, ExecOutput, GrpcHealth,
     GrpcTarget, HttpTarget, ImageError, ImageRequest, NetworkClient, NetworkError, PodRuntimeStatus, ProcessUsage,
     RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, TcpTarget,

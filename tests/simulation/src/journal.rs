@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use podwright_actors::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
+use podwright_ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
 
 use super::faulty_ports::NODE;
 use super::machine::Machine;

@@ -8,9 +8,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{Clock, ResourcePhase};
-use podwright_actors::time::Time;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
+use podwright_ports::{Clock, ResourcePhase};
 
 use super::checks::{self, CheckResult};
 use super::disk::Disk;

@@ -11,11 +11,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
-use podwright_actors::ids::{ContainerId, PodUid};
-use podwright_actors::pod::PodObject;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{Clock, ContainerRuntime, PodEvent, PodRuntimeStatus, SandboxConfig};
-use podwright_actors::time::Time;
+use podwright_core::pod_worker::Lifecycle;
+use podwright_model::ids::{ContainerId, PodUid};
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
+use podwright_ports::{Clock, ContainerRuntime, PodEvent, PodRuntimeStatus, SandboxConfig};
 use serde_json::Value;
 use tokio::sync::Notify;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use podwright::adapters::simulated::ANNOTATION_PREFIX;
-use podwright_actors::pod::PodObject;
+use podwright_model::pod::PodObject;
 use serde_json::{Map, Value, json};
 
 use super::cluster::NODE_NAME;

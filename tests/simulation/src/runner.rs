@@ -15,10 +15,10 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use podwright_actors::Registration;
-use podwright_actors::ids::PodUid;
-use podwright_actors::ports::{ContainerRuntime, SourceUpdate};
-use podwright_actors::replay::{Pick, replay};
-use podwright_actors::time::Time;
+use podwright_engine::replay::{Pick, replay};
+use podwright_model::ids::PodUid;
+use podwright_model::time::Time;
+use podwright_ports::{ContainerRuntime, SourceUpdate};
 use tokio::time::sleep;
 
 use super::api_server::SimApiServer;

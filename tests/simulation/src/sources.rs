@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::SourceKind;
-use podwright_actors::time::Time;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
+use podwright_ports::SourceKind;
 
 use super::cluster::Cluster;
 use super::pod_objects::{self, PodRevision};

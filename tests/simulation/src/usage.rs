@@ -6,9 +6,9 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{DiskMeter, FileSystemSpace, PodDiskUsage, StorageError, UsedSpace};
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_ports::{DiskMeter, FileSystemSpace, PodDiskUsage, StorageError, UsedSpace};
 
 /// The volume of each pod from the API server, and its limit.
 pub(super) const VOLUME: (&str, &str) = ("cache", "1Mi");

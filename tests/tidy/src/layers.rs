@@ -16,7 +16,6 @@ type Layers = &'static [(&'static str, &'static [&'static str])];
 
 /// The rooms of `actors/src`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.
 pub(super) const ACTORS: Layers = &[
-    ("ports", &["ports"]),
     ("helpers", &["journal", "mailbox"]),
     (
         "stores and managers",

@@ -16,7 +16,7 @@ fn context(now: Time) -> StepContext {
     StepContext { now, jitter: 0.0, resync, error_backoff }
 }
 
-fn take(now: Time, record: &mut super::Record) -> Effects {
+fn take(now: Time, record: &mut super::state::Record) -> Effects {
     step(record, Event::Take { may_start: true, observed: Observed::Never }, context(now))
 }
 

@@ -15,8 +15,9 @@ use crate::admission::PATIENCE;
 use crate::engine::cell::{Live, Slot};
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
+use crate::pod_worker::Lifecycle;
 use crate::pod_worker::published::Published;
-use crate::pod_worker::{Lifecycle, Record};
+use crate::pod_worker::state::Record;
 use crate::recorder::Recorder;
 
 impl Engine {

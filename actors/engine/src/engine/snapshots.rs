@@ -3,7 +3,8 @@
 use super::{Engine, EngineInner};
 use crate::engine::cell::Cell;
 use crate::ids::{FullName, PodUid};
-use crate::pod_worker::{Failure, Lifecycle, Record, Transition, Wait, WaitFor};
+use crate::pod_worker::state::Record;
+use crate::pod_worker::{Failure, Lifecycle, Transition, Wait, WaitFor};
 use crate::time::{Grace, Time};
 
 /// The state of one pod's record at one instant.

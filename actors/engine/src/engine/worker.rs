@@ -18,9 +18,9 @@ use super::EngineInner;
 use super::cell::{Cell, Slot};
 use super::hooks::{HookFuture, panicked};
 use crate::ids::FullName;
-use crate::pod_worker::lifecycle::{Cause, Lifecycle, Transition};
 use crate::pod_worker::state::Record;
 use crate::pod_worker::step::{Event, HookCall, Outcome};
+use crate::pod_worker::{Cause, Lifecycle, Transition};
 use crate::ports::{HookContext, Observed};
 use crate::time::Time;
 

@@ -25,7 +25,7 @@ use crate::codec::{put, put_number};
 use crate::ids::PodUid;
 use crate::pod_worker::state::{Pending, Record, State};
 use crate::pod_worker::step::{Effects, Event, Outcome, StepContext, is_left_alone, new_record, step};
-use crate::pod_worker::update::{Config, Target, Update, UpdateKind};
+use crate::pod_worker::{Config, Target, Update, UpdateKind};
 use crate::ports::Observed;
 use crate::recorder::{FrameKind, Recorder, Ring};
 

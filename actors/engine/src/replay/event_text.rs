@@ -1,8 +1,8 @@
 //! Events and states as phrases for people.
 
+use crate::pod_worker::state::Record;
 use crate::pod_worker::step::{Effects, Event, Outcome};
-use crate::pod_worker::update::{Target, Update};
-use crate::pod_worker::{Record, UpdateKind, WaitFor};
+use crate::pod_worker::{Target, Update, UpdateKind, WaitFor};
 use crate::recorder::capture::RoundCounts;
 
 /// The facts of an event that its phrase needs, because the step consumes the event.

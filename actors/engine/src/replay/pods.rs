@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::event_text::{EventSummary, describe_rounds, describe_wait};
 use crate::codec::{Read, Reader};
 use crate::ids::{FullName, PodUid};
+use crate::pod_worker::Lifecycle;
+use crate::pod_worker::state::Record;
 use crate::pod_worker::step::{StepContext, new_record, step};
-use crate::pod_worker::{Lifecycle, Record};
 use crate::recorder::FrameKind;
 use crate::recorder::capture::{
     Decoded, Digest, EventFrame, HeldConfigs, Keyframe, NewRecordFrame, RoundCounts, RoundEnd,

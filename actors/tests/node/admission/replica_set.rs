@@ -1,6 +1,6 @@
 //! A controller that replaces pods, and a node that has no room for two of them.
 
-use podwright_actors::pod::Phase;
+use podwright_model::pod::Phase;
 use serde_json::json;
 
 use crate::support::api_node::ApiNode;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use podwright_actors::explain::WaitKind;
-use podwright_actors::ids::FullName;
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::SourceKind;
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_model::ids::FullName;
+use podwright_ports::SourceKind;
 
 use super::critical;
 use crate::support::fake_runtime::{Op, Script};

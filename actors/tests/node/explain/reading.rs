@@ -1,10 +1,10 @@
 //! Helpers that read explanations, as text and as JSON.
 
 use podwright_actors::explain::Explanation;
-use podwright_actors::ids::FullName;
-use podwright_actors::ports::Clock;
-use podwright_actors::status::short_age;
-use podwright_actors::time::Time;
+use podwright_core::status::short_age;
+use podwright_model::ids::FullName;
+use podwright_model::time::Time;
+use podwright_ports::Clock;
 use serde_json::Value;
 
 use crate::support::test_node::TestNode;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use podwright_actors::pod_worker::Lifecycle;
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
 
 use super::reading::{Retry, assert_text, retry, waits};

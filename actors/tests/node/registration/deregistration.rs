@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podwright_actors::Registration;
-use podwright_actors::ports::{ApiError, Clock};
+use podwright_ports::{ApiError, Clock};
 use podwright_stand_in::Grant;
 use serde_json::{Value, json};
 use tokio::time::sleep;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_actors::Registration;
-use podwright_actors::ports::{ApiError, Clock, SourceKind};
+use podwright_ports::{ApiError, Clock, SourceKind};
 use podwright_stand_in::Grant;
 use serde_json::{Value, json};
 use tokio::time::sleep;

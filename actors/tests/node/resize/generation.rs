@@ -1,9 +1,9 @@
 //! The generation in the status of a pod that is resized.
 
 use k8s_openapi::api::core::v1::ContainerStatus;
-use podwright_actors::config::pod_resources::resources_without_overhead;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{PodRuntimeStatus, SourceKind};
+use podwright_core::config::pod_resources::resources_without_overhead;
+use podwright_model::pod::PodObject;
+use podwright_ports::{PodRuntimeStatus, SourceKind};
 use serde_json::{Value, json};
 
 use super::{ResizeNode, STRATEGIC, request};

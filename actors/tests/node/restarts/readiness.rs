@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{Clock, ExecOutput, TokioClock};
-use podwright_actors::time::Time;
+use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_model::time::Time;
+use podwright_ports::{Clock, ExecOutput, TokioClock};
 
 use super::graces;
 use crate::support::fake_runtime::{Op, Script};

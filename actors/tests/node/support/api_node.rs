@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ApiError, SourceKind};
+use podwright_model::pod::PodObject;
+use podwright_ports::{ApiError, SourceKind};
 
 use super::fake_pod_api::FakePodApi;
 use super::test_node::{Setup, TestNode};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{CgroupError, CgroupLimits, PodCgroups, Unused};
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_ports::{CgroupError, CgroupLimits, PodCgroups, Unused};
 use tokio::sync::watch;
 
 use super::fake_runtime::FakeRuntime;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use podwright_actors::ids::ImageId;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{
+use podwright_model::ids::ImageId;
+use podwright_model::pod::PodObject;
+use podwright_ports::{
     DiskMeter, DiskUsage, FileSystemSpace, ImageNeed, ImageStore, NamedImage, NodeMeter, PodDiskUsage, ResourceSpace,
     RuntimeFuture, StorageError, StoredImage, UsedSpace,
 };

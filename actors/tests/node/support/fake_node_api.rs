@@ -7,7 +7,7 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use podwright_actors::ports::{ApiError, ApiFuture, Freshness, NodeApi};
+use podwright_ports::{ApiError, ApiFuture, Freshness, NodeApi};
 use podwright_stand_in::{Refusal, User};
 use serde_json::{Value, json};
 use tokio::time::sleep;

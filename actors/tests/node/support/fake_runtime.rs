@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
-use podwright_actors::ports::{
+use podwright_model::ids::{ContainerId, FullName, PodUid, SandboxId};
+use podwright_model::time::{Grace, Time};
+use podwright_ports::{
     Clock, ContainerProcess, ContainerState, ContainerStatus, ExecOutput, PodRuntimeStatus, RuntimeError, RuntimePod,
     RuntimePodContainer, RuntimePodSandbox, SandboxState, SandboxStatus, TokioClock, Unready,
 };
-use podwright_actors::time::{Grace, Time};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, ClaimTasks};
-use podwright_actors::ports::{Checkpoint, NoCheckpoint, TokioClock};
 use podwright_fixtures::fake_claims::{FakeClaims, FakeDrivers};
 use podwright_metrics::Metrics;
+use podwright_ports::{Checkpoint, NoCheckpoint, TokioClock};
 use tokio_util::sync::CancellationToken;
 
 /// What a manager of claims is opened with.

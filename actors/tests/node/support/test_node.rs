@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
-use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
-use podwright_actors::engine::{EngineConfig, Threads};
+use podwright_actors::NodeRegistration;
 use podwright_actors::eviction::EvictionPolicy;
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
-use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{
-    ApiObjects, ContainerRuntime, NodeApi, ResourcePhase, SourceKind, SourceProblem, SourceSet, TokioClock,
-};
-use podwright_actors::recorder::Recorder;
-use podwright_actors::time::Time;
-use podwright_actors::{HostIps, NodeRegistration};
+use podwright_core::admission::{AdmissionHandler, NodeCapacity};
+use podwright_core::pod_worker::Lifecycle;
+use podwright_engine::recorder::Recorder;
+use podwright_engine::{EngineConfig, Threads};
 use podwright_fixtures::api_pods::PodBuilder;
 use podwright_fixtures::fake_ports::{Events, FakeFinalStatuses, FakeStorage, NoNetwork};
 use podwright_metrics::{Format, Metrics};
+use podwright_model::time::Time;
+use podwright_ports::{
+    ApiObjects, ContainerRuntime, HostIps, NodeApi, ResourcePhase, SourceKind, SourceProblem, SourceSet, TokioClock,
+};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::fake_cgroups::FakeCgroups;
@@ -48,7 +48,7 @@ pub(crate) struct TestNode {
     pub(crate) clock: TokioClock,
     begin: Instant,
     /// The set that each source delivered last.
-    last_sets: Mutex<[Vec<Arc<podwright_actors::pod::PodObject>>; 2]>,
+    last_sets: Mutex<[Vec<Arc<podwright_model::pod::PodObject>>; 2]>,
 }
 
 /// The fakes and settings of a node that has not started.
@@ -229,14 +229,14 @@ impl TestNode {
     pub(crate) async fn deliver_set(
         &self,
         source: SourceKind,
-        pods: Vec<Arc<podwright_actors::pod::PodObject>>,
+        pods: Vec<Arc<podwright_model::pod::PodObject>>,
         problems: Vec<SourceProblem>,
     ) {
         // A source delivers the same object for an unchanged pod.
         let pods: Vec<_> = {
             let mut last_sets = self.last_sets.lock();
             let last = &mut last_sets[usize::from(source == SourceKind::Api)];
-            let same = |pod: &Arc<podwright_actors::pod::PodObject>| {
+            let same = |pod: &Arc<podwright_model::pod::PodObject>| {
                 last.iter().find(|old| old.pod() == pod.pod()).unwrap_or(pod).clone()
             };
             let pods = pods.iter().map(same).collect::<Vec<_>>();

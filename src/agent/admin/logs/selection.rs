@@ -1,7 +1,7 @@
 //! Selects the container whose log a request reads, and explains why there is no log. Pure.
 
 use super::LogRefusal;
-use podwright_actors::pod::PodObject;
+use podwright_model::pod::PodObject;
 use podwright_node_api::NoRun;
 
 /// kubectl's annotation that names the container to use if the request names none.

@@ -17,8 +17,8 @@ use super::super::renewal::Renewal;
 use super::super::request::Template;
 use super::{INTERVAL, ServingCertificate, ServingNode};
 use crate::adapters::kube::KubeSigningRequests;
-use podwright_actors::text::error_chain;
 use podwright_metrics::CertificateMetrics;
+use podwright_model::text::error_chain;
 
 /// Requests the certificate, and renews it.
 pub(super) struct SignedCertificate {

@@ -1,15 +1,15 @@
 use std::sync::Arc;
 
-use podwright_actors::engine::PodSnapshot;
+use podwright_engine::PodSnapshot;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright_actors::explain::{Health, SubjectKind, Wait, WaitKind, WaitSubject};
 use podwright_actors::health::OngoingFailure;
-use podwright_actors::ids::FullName;
-use podwright_actors::pod::{Phase, PodObject};
-use podwright_actors::pod_worker::{Failure, Hook, Lifecycle, Wait as PodWait, WaitFor};
-use podwright_actors::ports::{FailureCause, Unready};
+use podwright_core::pod_worker::{Failure, Hook, Lifecycle, Wait as PodWait, WaitFor};
+use podwright_model::ids::FullName;
+use podwright_model::pod::{Phase, PodObject};
+use podwright_ports::{FailureCause, Unready};
 use serde_json::json;
 
 use super::*;

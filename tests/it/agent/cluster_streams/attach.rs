@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ports::ContainerRuntime;
+use podwright_ports::ContainerRuntime;
 
 use super::clients::{Spdy, WebSocket};
 use super::server::StreamServer;

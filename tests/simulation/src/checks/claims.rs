@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::node::NodeHandle;
-use podwright_actors::pod_worker::WaitFor;
+use podwright_core::pod_worker::WaitFor;
+use podwright_model::ids::{FullName, PodUid};
 
 use super::CheckResult;
 use crate::devices::stored_claims;

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
-use podwright_actors::pod::Phase;
-use podwright_actors::ports::ContainerState;
-use podwright_actors::time::Time;
+use podwright_model::pod::Phase;
+use podwright_model::time::Time;
+use podwright_ports::ContainerState;
 
 use super::CheckResult;
 use crate::container_runs::ContainerRun;
@@ -89,8 +89,8 @@ fn runs_are_shown_as_they_were(status: &PodStatus, runs: &[ContainerRun]) -> Che
 
 #[cfg(test)]
 mod tests {
-    use podwright_actors::ids::PodUid;
-    use podwright_actors::ports::{ContainerStatus as RuntimeStatus, PodRuntimeStatus};
+    use podwright_model::ids::PodUid;
+    use podwright_ports::{ContainerStatus as RuntimeStatus, PodRuntimeStatus};
     use serde_json::{Value, json};
 
     use super::*;

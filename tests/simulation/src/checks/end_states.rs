@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
-use podwright_actors::containers::restart::{OnExit, on_exit};
 use podwright_actors::final_statuses::is_final;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::{Phase, PodObject, is_sidecar};
-use podwright_actors::pod_worker::{Lifecycle, WaitFor};
-use podwright_actors::ports::{Clock, ContainerRuntime, ContainerState, PodRuntimeStatus, ResourcePhase, SandboxState};
+use podwright_core::containers::restart::{OnExit, on_exit};
+use podwright_core::pod_worker::{Lifecycle, WaitFor};
 use podwright_metrics::Format;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::{Phase, PodObject, is_sidecar};
+use podwright_ports::{Clock, ContainerRuntime, ContainerState, PodRuntimeStatus, ResourcePhase, SandboxState};
 
 use super::claims::all_claims_are_released;
 use super::{CheckResult, resources};
@@ -248,8 +248,8 @@ fn forgotten(AgentLife { node, agent, .. }: &AgentLife, uid: &PodUid) -> CheckRe
 mod tests {
     use std::sync::Arc;
 
-    use podwright_actors::ports::SandboxStatus;
-    use podwright_actors::time::Time;
+    use podwright_model::time::Time;
+    use podwright_ports::SandboxStatus;
     use serde_json::{Value, json};
 
     use super::*;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use podwright_actors::config::pod_resources::resources_without_overhead;
-use podwright_actors::pod::PodObject;
-use podwright_actors::pod_worker::Lifecycle;
+use podwright_core::config::pod_resources::resources_without_overhead;
+use podwright_core::pod_worker::Lifecycle;
+use podwright_model::pod::PodObject;
 
 use super::CheckResult;
 use crate::container_resources::Amounts;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::{Container, PodStatus};
-use podwright_actors::admission::Admitted;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::{Phase, PodObject, is_sidecar};
-use podwright_actors::pod_worker::{Cause, Lifecycle};
-use podwright_actors::ports::{ContainerRuntime, ContainerState, PodRuntimeStatus};
-use podwright_actors::time::{Grace, Time};
+use podwright_core::admission::Admitted;
+use podwright_core::pod_worker::{Cause, Lifecycle};
+use podwright_model::ids::PodUid;
+use podwright_model::pod::{Phase, PodObject, is_sidecar};
+use podwright_model::time::{Grace, Time};
+use podwright_ports::{ContainerRuntime, ContainerState, PodRuntimeStatus};
 
 use super::CheckResult;
 use crate::container_resources::Amounts;

@@ -1,9 +1,9 @@
 //! Checks of what an agent that restarts makes of the containers that it finds.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus};
-use podwright_actors::engine::PodSnapshot;
-use podwright_actors::pod::Phase;
-use podwright_actors::pod_worker::{Cause, Lifecycle};
+use podwright_core::pod_worker::{Cause, Lifecycle};
+use podwright_engine::PodSnapshot;
+use podwright_model::pod::Phase;
 
 use super::CheckResult;
 use crate::machine::{Agent, Machine};

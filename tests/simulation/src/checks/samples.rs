@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use podwright_actors::engine::PodSnapshot;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::Phase;
-use podwright_actors::pod_worker::{Cause, Lifecycle, Transition, WaitFor};
-use podwright_actors::ports::Clock;
-use podwright_actors::time::{Grace, Time};
+use podwright_core::pod_worker::{Cause, Lifecycle, Transition, WaitFor};
+use podwright_engine::PodSnapshot;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::Phase;
+use podwright_model::time::{Grace, Time};
+use podwright_ports::Clock;
 
 use super::CheckResult;
 use crate::machine::{Agent, Machine};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use podwright_actors::pod_worker::{Cause, Lifecycle, WaitFor};
-use podwright_actors::time::Time;
+use podwright_core::pod_worker::{Cause, Lifecycle, WaitFor};
+use podwright_model::time::Time;
 
 use super::{CallContext, CheckResult};
 use crate::container_runs::ContainerRun;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use podwright_actors::pod_worker::{Cause, Hook, Lifecycle, WaitFor};
-use podwright_actors::ports::SandboxState;
+use podwright_core::pod_worker::{Cause, Hook, Lifecycle, WaitFor};
+use podwright_ports::SandboxState;
 
 use super::{CallContext, CheckResult, is_terminated};
 use crate::container_resources::Amounts;
@@ -207,9 +207,9 @@ pub(super) fn command(call: &CallContext<'_>) -> CheckResult {
 
 #[cfg(test)]
 mod tests {
-    use podwright_actors::ids::PodUid;
-    use podwright_actors::ports::{ContainerState, ContainerStatus, PodRuntimeStatus};
-    use podwright_actors::time::Time;
+    use podwright_model::ids::PodUid;
+    use podwright_model::time::Time;
+    use podwright_ports::{ContainerState, ContainerStatus, PodRuntimeStatus};
 
     use super::*;
     use crate::container_runs::ContainerRuns;

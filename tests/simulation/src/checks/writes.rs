@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerState, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
-use podwright_actors::pod::PodObject;
-use podwright_actors::time::Time;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
 
 use super::CheckResult;
 use super::statuses::{OWN_CONDITIONS, READINESS};

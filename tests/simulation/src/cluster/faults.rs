@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use podwright_actors::ids::PodUid;
-use podwright_actors::time::Time;
+use podwright_model::ids::PodUid;
+use podwright_model::time::Time;
 use podwright_stand_in::{Fault as ServerFault, Refusal};
 
 use super::{Cluster, target};

@@ -1,6 +1,6 @@
 //! The users of the cluster: they create, change and delete pods.
 
-use podwright_actors::pod::SOURCE_ANNOTATION;
+use podwright_model::pod::SOURCE_ANNOTATION;
 use podwright_stand_in::Refusal;
 use serde_json::{Value, json};
 

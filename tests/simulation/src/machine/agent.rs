@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use podwright_actors::claims::ClaimManager;
 use podwright_actors::desired::DesiredPods;
-use podwright_actors::engine::{Engine, PodSnapshot};
-use podwright_actors::ids::PodUid;
 use podwright_actors::node::NodeHandle;
-use podwright_actors::pod::PodObject;
 use podwright_actors::statuses::Statuses;
+use podwright_engine::{Engine, PodSnapshot};
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
 
 /// The parts of a running agent that the checks query.
 #[derive(Clone)]

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
-use podwright_actors::ports::{Clock, PodRuntimeStatus};
+use podwright_model::ids::{ContainerId, ContainerName, PodUid, SandboxId};
+use podwright_ports::{Clock, PodRuntimeStatus};
 
 use super::Machine;
 use crate::checks::{self, CallContext};

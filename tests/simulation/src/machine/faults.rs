@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use podwright_actors::ids::{ContainerId, PodUid};
-use podwright_actors::ports::{ContainerRuntime, ContainerState, SandboxConfig};
-use podwright_actors::time::Time;
+use podwright_model::ids::{ContainerId, PodUid};
+use podwright_model::time::Time;
+use podwright_ports::{ContainerRuntime, ContainerState, SandboxConfig};
 
 use super::{Machine, MachineState};
 use crate::rng::Rng;

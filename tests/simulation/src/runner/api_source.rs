@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use kube::Client;
 use podwright::adapters::kube::PodSource;
-use podwright_actors::ports::{Clock, NodeStopped, SourceInbox, SourceUpdate};
+use podwright_ports::{Clock, NodeStopped, SourceInbox, SourceUpdate};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -74,7 +74,7 @@ pub(super) async fn next_update(source: &mut Option<ApiSource>) -> HeldUpdate {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use podwright_actors::ports::SourceKind;
+    use podwright_ports::SourceKind;
 
     use super::*;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use podwright_actors::engine::KillNow;
-use podwright_actors::ids::PodUid;
-use podwright_actors::ports::{ContainerRuntime, SandboxState};
 use podwright_actors::shutdown::ShutdownConfig;
+use podwright_engine::KillNow;
+use podwright_model::ids::PodUid;
+use podwright_ports::{ContainerRuntime, SandboxState};
 use tokio::time::sleep;
 
 use super::life::AgentLife;

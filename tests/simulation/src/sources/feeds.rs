@@ -1,7 +1,7 @@
 //! What the sources deliver, and their faults.
 
-use podwright_actors::ports::{Severity, SourceProblem, SourceSet};
-use podwright_actors::time::Time;
+use podwright_model::time::Time;
+use podwright_ports::{Severity, SourceProblem, SourceSet};
 
 use super::{SimSources, SourceFeed, uid};
 use crate::scenario::{PodIndex, Source};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use podwright_actors::ids::FullName;
-use podwright_actors::pod::{MIRROR_ANNOTATION, PodObject, SOURCE_ANNOTATION};
-use podwright_actors::ports::{ApiError, SourceSet};
+use podwright_model::ids::FullName;
+use podwright_model::pod::{MIRROR_ANNOTATION, PodObject, SOURCE_ANNOTATION};
+use podwright_ports::{ApiError, SourceSet};
 use serde_json::json;
 
 use super::{DesiredPod, SimSources, uid};

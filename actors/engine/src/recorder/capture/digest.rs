@@ -4,10 +4,9 @@ use std::fmt;
 
 use super::object::version;
 use crate::codec::{Read, Reader, put_number};
-use crate::pod_worker::lifecycle::{Hook, Lifecycle};
 use crate::pod_worker::state::{Flags, Record, State, Stop, Waiting};
 use crate::pod_worker::step::Effects;
-use crate::pod_worker::update::{Config, Target, UpdateKind};
+use crate::pod_worker::{Config, Hook, Lifecycle, Target, UpdateKind};
 use crate::time::Time;
 
 /// The most waiters of a pod that a digest and a keyframe count. A replay makes a notifier for each, so a larger number would

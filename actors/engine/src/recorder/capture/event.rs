@@ -7,7 +7,7 @@ use super::object::{HeldConfigs, TargetData};
 use crate::codec::{Delta, Text, put};
 use crate::pod_worker::state::Record;
 use crate::pod_worker::step::{Event, Outcome, StepContext};
-use crate::pod_worker::update::{KillOptions, Notifier, StatusEditor, Update, UpdateKind};
+use crate::pod_worker::{KillOptions, Notifier, StatusEditor, Update, UpdateKind};
 use crate::ports::{FailureCause, Observed, SyncRetry};
 use crate::time::{Grace, Time};
 

@@ -10,11 +10,10 @@ use super::object::{ConfigData, HeldConfigs, RunningPodData, TargetData};
 use super::rounds::RoundCounts;
 use crate::codec::{Delta, Text, Uid};
 use crate::ids::PodUid;
-use crate::pod_worker::lifecycle::{Cause, Failure, History, Hook};
 use crate::pod_worker::state::{
     Finished, Flags, Pending, Record, RunningHook, Started, State, Stop, Terminated, Terminating, Waiting, Work,
 };
-use crate::pod_worker::update::{Notifier, StatusEditor, UpdateKind};
+use crate::pod_worker::{Cause, Failure, History, Hook, Notifier, StatusEditor, UpdateKind};
 use crate::ports::FailureCause;
 use crate::time::{Grace, Time};
 

@@ -11,7 +11,7 @@ use crate::codec::{Text, Uid};
 use crate::ids::PodUid;
 use crate::pod::{MIRROR_ANNOTATION, Phase, PodObject, SOURCE_ANNOTATION};
 use crate::pod_worker::state::Record;
-use crate::pod_worker::update::{Config, Target};
+use crate::pod_worker::{Config, Target};
 use crate::ports::RunningPod;
 
 /// The most bytes of a resource version that are kept.

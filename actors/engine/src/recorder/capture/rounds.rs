@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::codec::{self, Delta};
 use crate::pod_worker::state::{Record, State};
 use crate::pod_worker::step::{Event, Outcome, StepContext, step};
-use crate::pod_worker::update::{Target, Update, UpdateKind};
+use crate::pod_worker::{Target, Update, UpdateKind};
 use crate::ports::{FailureCause, Observed, SyncRetry};
 use crate::time::Time;
 

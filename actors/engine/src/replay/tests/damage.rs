@@ -7,9 +7,8 @@ use proptest::prelude::*;
 
 use crate::codec::put;
 use crate::ids::PodUid;
-use crate::pod_worker::lifecycle::{Cause, History};
 use crate::pod_worker::state::{Flags, Record, State, Stop, Terminating, Work};
-use crate::pod_worker::update::Notifier;
+use crate::pod_worker::{Cause, History, Notifier};
 use crate::recorder::capture::{Keyframe, RoundCounts};
 use crate::recorder::{AdmissionNote, FrameKind, Note, ReadError, Recorder, Ring, SourceChange};
 use crate::replay::{Pick, replay};
@@ -20,7 +19,7 @@ const NOW: Time = Time::from_secs(1_000);
 
 /// A recording with every kind of frame.
 fn file() -> Vec<u8> {
-    use crate::containers::plan;
+    use crate::containers::plan::plan;
     use crate::pod_worker::step::{Event, Outcome, StepContext};
     use crate::pod_worker::{KillOptions, Update};
     use crate::ports::{FailureCause, Observed, PodRuntimeStatus, SyncRetry};

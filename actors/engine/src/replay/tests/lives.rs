@@ -7,8 +7,9 @@ use proptest::prelude::*;
 
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
+use crate::pod_worker::state::Record;
 use crate::pod_worker::step::{Event, Outcome, StepContext};
-use crate::pod_worker::{KillOptions, Lifecycle, Notifier, Record, Update};
+use crate::pod_worker::{KillOptions, Lifecycle, Notifier, Update};
 use crate::ports::{FailureCause, Observed, RunningPod, SyncRetry};
 use crate::recorder::Recorder;
 use crate::recorder::capture::EventCapture;

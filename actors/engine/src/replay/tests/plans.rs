@@ -1,6 +1,6 @@
 //! Plans are made again from their recorded inputs.
 
-use crate::containers::{Plan, plan};
+use crate::containers::plan::{Plan, plan};
 use crate::ids::{ContainerId, SandboxId};
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus, SandboxState, SandboxStatus};
 use crate::probes::{ContainerProbes, ProbeResult, ProbeSnapshot};

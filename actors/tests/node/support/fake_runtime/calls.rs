@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
-use podwright_actors::ports::{
+use podwright_model::ids::{ContainerId, PodUid, SandboxId};
+use podwright_model::time::Grace;
+use podwright_ports::{
     Clock, ContainerConfig, ContainerProcess, ContainerProcesses, ContainerRuntime, ContainerState, ContainerUpdate,
     ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, ProcessUsage, RuntimeError, RuntimeFuture, RuntimePod,
     SandboxConfig, SandboxState, Unready,
 };
-use podwright_actors::time::Grace;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
