@@ -13,12 +13,12 @@ use podwright_core::admission::{
 use podwright_core::pod_worker::Lifecycle;
 use podwright_engine::replay::{Pick, replay};
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::scripted_runtime::Script;
 use podwright_model::ids::FullName;
 use podwright_model::pod::PodObject;
 use podwright_ports::SourceKind;
 use serde_json::json;
 
-use crate::support::fake_runtime::Script;
 use crate::support::test_node::{Setup, TestNode};
 
 // Scenario POD-S93.

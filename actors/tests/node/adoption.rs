@@ -2,9 +2,9 @@
 
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::scripted_runtime::Op;
 use podwright_model::ids::FullName;
 
-use crate::support::fake_runtime::Op;
 use crate::support::test_node::{Setup, TestNode};
 
 /// A node whose runtime already runs a pod's container, which an earlier agent created from this definition.

@@ -1,10 +1,10 @@
 //! Faults of the API server and of its watches, and ends of the agent, while pods start, end and are deleted.
 
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_ports::Clock;
 use serde_json::{Value, json};
 
 use crate::support::api_node::{ApiNode, unavailable};
-use crate::support::fake_runtime::{Op, Script};
 
 /// The spec of a pod with one container of this name. The name selects the script of the fake runtime.
 fn with_container(name: &str, grace: i64, policy: &str) -> Value {

@@ -8,6 +8,7 @@ use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
 use podwright_fixtures::fake_claims::{FakeClaims, FakeDrivers};
 use podwright_fixtures::fake_ports::FakeFinalStatuses;
+use podwright_fixtures::scripted_runtime::Script;
 use podwright_metrics::{Format, Metrics};
 use podwright_model::ids::ClaimName;
 use podwright_model::text::error_chain;
@@ -16,7 +17,6 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::explain::reading::{explain, waits};
-use crate::support::fake_runtime::Script;
 use crate::support::manager_opener::ManagerOpener;
 use crate::support::test_node::{Setup, TestNode};
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
 use podwright_fixtures::fake_claims::prepared_device;
+use podwright_fixtures::scripted_runtime::Script;
 use podwright_model::ids::{ClaimName, FullName};
 use podwright_ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
 use serde_json::{Value, json};
@@ -12,7 +13,6 @@ use tokio::time::timeout;
 
 use super::claims::{ClaimNode, with_claim};
 use super::explain::reading::waits;
-use crate::support::fake_runtime::Script;
 
 /// A pod whose claim was created from a template.
 fn of_template(name: &str) -> PodBuilder {

@@ -2,8 +2,8 @@
 
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::{Op, Script};
 
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::{Setup, TestNode};
 
 // A retry waits for the end of the backoff, and at most half of the resync interval or of the backoff longer (POD-S67).

@@ -1,9 +1,9 @@
 //! Many pods that exhaust the memory of a node together.
 
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::scripted_runtime::Script;
 
 use crate::support::fake_disks::FakeMeter;
-use crate::support::fake_runtime::Script;
 use crate::support::test_node::Setup;
 
 /// The memory of the node in mebibytes. The default threshold requires that 100 MiB are available.

@@ -6,12 +6,12 @@ use std::time::Duration;
 use podwright_actors::eviction::{EvictionPolicy, EvictionThresholds, Pressure};
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::scripted_runtime::{Op, Script, ScriptedRuntime};
 use podwright_ports::{ContainerState, RuntimeError};
 use serde_json::json;
 
 use super::explain::reading::explain;
 use crate::support::fake_disks::{FakeDisks, FakeMeter, Fault};
-use crate::support::fake_runtime::{FakeRuntime, Op, Script};
 use crate::support::test_node::{Setup, TestNode};
 
 /// A node with a disk of 1000 MiB, of which `available` MiB are free. Both of its sources have delivered no pods.
@@ -133,7 +133,7 @@ async fn unused_images_are_removed_before_a_pod_is_evicted() {
 }
 
 /// The number of dead containers of a pod.
-fn dead(runtime: &FakeRuntime, uid: &str) -> usize {
+fn dead(runtime: &ScriptedRuntime, uid: &str) -> usize {
     let containers = runtime.inspect(&uid.into()).containers;
     containers.into_iter().filter(|run| run.state == ContainerState::Exited).count()
 }

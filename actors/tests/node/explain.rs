@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use podwright_actors::shutdown::ShutdownConfig;
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_model::ids::FullName;
 use podwright_ports::{EventType, Severity, SourceKind, SourceProblem};
 use serde_json::json;
 
 use crate::support::api_node::{ApiNode, unavailable};
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::{Setup, TestNode};
 use reading::{Retry, assert_text, explain, retry, waits};
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
 use podwright_fixtures::fake_ports::FakeFinalStatuses;
+use podwright_fixtures::scripted_runtime::Script;
 use podwright_model::ids::FullName;
 use podwright_ports::SourceKind;
 
-use crate::support::fake_runtime::Script;
 use crate::support::test_node::{Setup, TestNode};
 
 /// The next agent, in whose runtime all containers are gone.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use podwright_actors::housekeeping::PassError;
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_ports::{NodeStopped, SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet};
 use tokio::time::timeout;
 
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::{Setup, TestNode};
 
 #[actix::test]

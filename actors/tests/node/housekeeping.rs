@@ -8,9 +8,9 @@ use podwright_core::pod_worker::Lifecycle;
 use podwright_engine::KillNow;
 use podwright_engine::replay::{Pick, replay};
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_ports::{RuntimeError, SourceKind};
 
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::{Setup, TestNode};
 
 /// Makes a pod desired without the dispatcher, as if its update had been lost.

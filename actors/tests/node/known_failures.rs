@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_ports::{ApiError, ContainerState, ExecOutput};
 use serde_json::json;
 
 use crate::support::api_node::ApiNode;
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::Setup;
 
 // KF2

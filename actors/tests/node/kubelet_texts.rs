@@ -11,11 +11,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodStatus};
 use podwright_core::admission::{NodeCapacity, NodePredicates};
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_ports::{EventType, ExecOutput, PodEvent, StorageError};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::{Setup, TestNode};
 
 const RECORDED: &str = include_str!("kubelet_texts/recorded.json");

@@ -2,10 +2,10 @@
 
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::Op;
 use podwright_ports::ContainerProcess;
 
 use super::explain::reading::waits;
-use crate::support::fake_runtime::Op;
 use crate::support::test_node::TestNode;
 
 /// What the pod waits for and its `RuntimeLied` events.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright_actors::NodeRegistration;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::scripted_runtime::Script;
 use podwright_model::ids::FullName;
 use podwright_model::pod::PodObject;
 use podwright_ports::{ApiError, ExecOutput, NodeApi, SourceKind};
@@ -13,7 +14,6 @@ use serde_json::{Value, json};
 use crate::support::api_node::{ApiNode, unavailable};
 use crate::support::fake_node_api::FakeNodeApi;
 use crate::support::fake_pod_api::FakePodApi;
-use crate::support::fake_runtime::Script;
 use crate::support::test_node::Setup;
 
 /// A node with files and an API server. The Node object exists, and the node adopts it.

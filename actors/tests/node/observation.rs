@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_model::ids::FullName;
 use podwright_ports::{ContainerState, SourceKind};
 use serde_json::json;
 
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::Setup;
 
 // Scenario POD-S91 and rule POD-W17.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::Script;
 use podwright_model::ids::FullName;
 use podwright_ports::ContainerState;
 
-use crate::support::fake_runtime::Script;
 use crate::support::test_node::{Setup, TestNode};
 
 async fn with_runtime_only_pod(prepare: impl FnOnce(&Setup)) -> TestNode {

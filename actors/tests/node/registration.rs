@@ -11,13 +11,13 @@ use k8s_openapi::api::core::v1::{NodeSystemInfo, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::{NodeRegistration, Registration};
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::Op;
 use podwright_ports::{ApiError, SourceKind, Unready};
 use serde_json::{Value, json};
 
 use crate::support::fake_disks::FakeDisks;
 use crate::support::fake_node_api::FakeNodeApi;
 use crate::support::fake_pod_api::FakePodApi;
-use crate::support::fake_runtime::Op;
 use crate::support::test_node::{Setup, TestNode};
 
 const JSON: &str = "application/json";

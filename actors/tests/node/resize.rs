@@ -10,6 +10,7 @@ use std::sync::Arc;
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
 use podwright_fixtures::fake_ports::FakeFinalStatuses;
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_model::pod::PodObject;
 use podwright_ports::{AppliedSettings, SourceKind};
 use serde_json::{Value, json};
@@ -17,7 +18,6 @@ use serde_json::{Value, json};
 use super::explain::reading::waits;
 use crate::support::fake_cgroups::FakeCgroups;
 use crate::support::fake_pod_api::FakePodApi;
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::{Setup, TestNode};
 
 /// A node of an API server with 4 CPUs.

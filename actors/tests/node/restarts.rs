@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_ports::{Clock, ContainerState, ExecOutput, SourceKind, TokioClock, Unready};
 
 use super::explain::reading::waits;
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::{Setup, TestNode};
 
 /// The start of a container is cancelled, because the agent that requested it died. containerd reports it like a failed one.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use podwright_actors::shutdown::ShutdownConfig;
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::Script;
 
-use crate::support::fake_runtime::Script;
 use crate::support::test_node::{Setup, TestNode};
 
 fn config() -> ShutdownConfig {

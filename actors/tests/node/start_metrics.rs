@@ -1,11 +1,11 @@
 //! The metrics of pod starts.
 
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_ports::SourceKind;
 use serde_json::{Value, json};
 
 use crate::support::api_node::ApiNode;
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::TestNode;
 
 /// The node's clock begins at 1 800 000 000.

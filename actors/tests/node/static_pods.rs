@@ -2,9 +2,9 @@
 
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::scripted_runtime::Script;
 use podwright_ports::{Severity, SourceKind, SourceProblem};
 
-use crate::support::fake_runtime::Script;
 use crate::support::test_node::TestNode;
 
 fn version(n: usize) -> PodBuilder {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::{Script, ScriptedRuntime};
 use podwright_model::pod::{Phase, PodObject};
 use podwright_ports::{ApiError, ContainerState, SourceKind};
 use serde_json::{Value, json};
 
 use crate::support::api_node::{ApiNode, unavailable};
 use crate::support::fake_pod_api::FakePodApi;
-use crate::support::fake_runtime::{FakeRuntime, Script};
 use crate::support::test_node::Setup;
 
 #[actix::test]
@@ -403,7 +403,7 @@ async fn final_status_that_was_not_written_is_written_by_the_next_agent() {
         drop(this);
         if !has_containers {
             // The machine has rebooted, so only the file of final statuses has the end of the pod.
-            setup.runtime = Arc::new(FakeRuntime::new(setup.clock, true));
+            setup.runtime = Arc::new(ScriptedRuntime::new(setup.clock, true));
         }
         let runtime = setup.runtime.clone();
         let starts = runtime.times_of("start main").len();

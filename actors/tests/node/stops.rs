@@ -2,10 +2,10 @@
 
 use podwright_core::pod_worker::{Completed, KillOptions, Lifecycle, Notifier, Update};
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_model::ids::FullName;
 use podwright_ports::RunningPod;
 
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::TestNode;
 
 fn kill(node: &TestNode, pod: &PodBuilder) -> Completed {

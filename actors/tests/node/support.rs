@@ -6,6 +6,5 @@ pub(crate) mod fake_disks;
 pub(crate) mod fake_node_api;
 pub(crate) mod fake_objects;
 pub(crate) mod fake_pod_api;
-pub(crate) mod fake_runtime;
 pub(crate) mod manager_opener;
 pub(crate) mod test_node;

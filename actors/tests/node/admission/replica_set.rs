@@ -1,10 +1,10 @@
 //! A controller that replaces pods, and a node that has no room for two of them.
 
+use podwright_fixtures::scripted_runtime::Script;
 use podwright_model::pod::Phase;
 use serde_json::json;
 
 use crate::support::api_node::ApiNode;
-use crate::support::fake_runtime::Script;
 
 /// A controller that keeps one pod, as a ReplicaSet does. A pod that has ended or is being deleted does not count.
 #[derive(Default)]

@@ -5,11 +5,11 @@ use std::time::Duration;
 use podwright_actors::explain::WaitKind;
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_model::ids::FullName;
 use podwright_ports::SourceKind;
 
 use super::critical;
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::{Setup, TestNode};
 
 /// Whether a pod waits for admission: it has no record and no status, and no call was made for it.

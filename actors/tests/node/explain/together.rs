@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::Script;
 
 use super::reading::{Retry, assert_text, retry, waits};
-use crate::support::fake_runtime::Script;
 use crate::support::test_node::TestNode;
 
 // The hook waits and runs in turn, so consecutive checks see different waits.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use podwright_fixtures::scripted_runtime::Op;
 use serde_json::json;
 
 use super::{ResizeNode, STRATEGIC, container, request};
-use crate::support::fake_runtime::Op;
 
 #[actix::test]
 async fn restarted_agent_keeps_allocations_and_admits_nothing_again() {

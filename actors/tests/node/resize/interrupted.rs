@@ -1,9 +1,9 @@
 //! Resizes that are replaced, or whose agent is killed, while a call is under way.
 
+use podwright_fixtures::scripted_runtime::Op;
 use serde_json::json;
 
 use super::{ResizeNode, STRATEGIC, container};
-use crate::support::fake_runtime::Op;
 
 #[actix::test]
 async fn sync_stops_when_a_newer_allocation_replaces_the_one_that_it_applies() {

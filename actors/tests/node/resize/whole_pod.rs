@@ -1,10 +1,10 @@
 //! Resizes of a pod as a whole.
 
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use serde_json::json;
 
 use super::{ResizeNode, STRATEGIC, container, waits};
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::TestNode;
 
 #[actix::test]

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use podwright_core::pod_worker::Lifecycle;
 use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::scripted_runtime::{Op, Script};
 use podwright_model::time::Time;
 use podwright_ports::{Clock, ExecOutput, TokioClock};
 
 use super::graces;
-use crate::support::fake_runtime::{Op, Script};
 use crate::support::test_node::{Setup, TestNode};
 
 /// A container with a readiness probe every 5 seconds.

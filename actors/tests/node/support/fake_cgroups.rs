@@ -6,12 +6,11 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use parking_lot::Mutex;
+use podwright_fixtures::scripted_runtime::ScriptedRuntime;
 use podwright_model::ids::PodUid;
 use podwright_model::pod::PodObject;
 use podwright_ports::{CgroupError, CgroupLimits, PodCgroups, Unused};
 use tokio::sync::watch;
-
-use super::fake_runtime::FakeRuntime;
 
 #[derive(Default)]
 pub(crate) struct FakeCgroups {
@@ -20,7 +19,7 @@ pub(crate) struct FakeCgroups {
     held: watch::Sender<bool>,
     silent: watch::Sender<bool>,
     /// The runtime whose list of calls also has the changes of limits.
-    runtime: Mutex<Option<Arc<FakeRuntime>>>,
+    runtime: Mutex<Option<Arc<ScriptedRuntime>>>,
 }
 
 impl FakeCgroups {
@@ -48,7 +47,7 @@ impl FakeCgroups {
     }
 
     /// Adds each change of limits to the calls of a runtime, such as `cgroup memory 64`, so that their order can be seen.
-    pub(crate) fn report_to(&self, runtime: Arc<FakeRuntime>) {
+    pub(crate) fn report_to(&self, runtime: Arc<ScriptedRuntime>) {
         *self.runtime.lock() = Some(runtime);
     }
 

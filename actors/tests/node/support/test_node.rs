@@ -15,6 +15,7 @@ use podwright_engine::recorder::Recorder;
 use podwright_engine::{EngineConfig, Threads};
 use podwright_fixtures::api_pods::PodBuilder;
 use podwright_fixtures::fake_ports::{Events, FakeFinalStatuses, FakeStorage, NoNetwork};
+use podwright_fixtures::scripted_runtime::ScriptedRuntime;
 use podwright_metrics::{Format, Metrics};
 use podwright_model::time::Time;
 use podwright_ports::{
@@ -25,7 +26,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::fake_cgroups::FakeCgroups;
 use super::fake_disks::{FakeDisks, FakeMeter};
 use super::fake_pod_api::FakePodApi;
-use super::fake_runtime::FakeRuntime;
 
 /// The metric families whose 23 series [`TestNode::pod_counts`] checks.
 const FAMILIES: [&str; 6] = [
@@ -39,7 +39,7 @@ const FAMILIES: [&str; 6] = [
 
 pub(crate) struct TestNode {
     pub(crate) node: NodeHandle,
-    pub(crate) runtime: Arc<FakeRuntime>,
+    pub(crate) runtime: Arc<ScriptedRuntime>,
     pub(crate) storage: Arc<FakeStorage>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
     pub(crate) run_facts: Arc<FakeFinalStatuses>,
@@ -53,7 +53,7 @@ pub(crate) struct TestNode {
 
 /// The fakes and settings of a node that has not started.
 pub(crate) struct Setup {
-    pub(crate) runtime: Arc<FakeRuntime>,
+    pub(crate) runtime: Arc<ScriptedRuntime>,
     pub(crate) storage: Arc<FakeStorage>,
     /// The disks and images, if they are measured.
     pub(crate) disks: Option<Arc<FakeDisks>>,
@@ -98,7 +98,7 @@ impl Setup {
     pub(crate) fn again(with_events: bool) -> Self {
         let clock = TokioClock::starting_at(Time::from_secs(1_800_000_000));
         Setup {
-            runtime: Arc::new(FakeRuntime::new(clock, with_events)),
+            runtime: Arc::new(ScriptedRuntime::new(clock, with_events)),
             storage: Arc::default(),
             disks: None,
             meter: None,
