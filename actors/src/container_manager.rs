@@ -14,8 +14,6 @@
 pub(crate) mod activity;
 mod contradictions;
 mod error;
-#[cfg(test)]
-mod fake_runtime;
 pub(crate) mod governor;
 mod hooks;
 mod objects;

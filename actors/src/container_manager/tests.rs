@@ -1,4 +1,5 @@
 mod post_start;
+mod runtime;
 mod start;
 mod stop;
 mod sync;
@@ -11,7 +12,7 @@ use futures_util::future::BoxFuture;
 use podwright_fixtures::containers::*;
 use podwright_metrics::Format;
 
-use super::fake_runtime::{FakeRuntime, Script};
+use self::runtime::{OnePod, Script};
 use super::*;
 use crate::containers::plan::plan;
 use crate::ports::{
@@ -32,7 +33,7 @@ fn probes(of: &[(&str, Option<ProbeResult>, Option<ProbeResult>)]) -> ProbeSnaps
 
 /// A manager with fake ports.
 struct Rig {
-    runtime: Arc<FakeRuntime>,
+    runtime: OnePod,
     fakes: Arc<FakePorts>,
     manager: ContainerManager,
     statuses: Arc<Statuses>,
@@ -60,7 +61,7 @@ impl Rig {
 
     fn with(run_facts: RunFacts) -> Self {
         let clock = TokioClock::starting_at(Time::from_secs(2_000_000));
-        let runtime = Arc::new(FakeRuntime::new(clock));
+        let runtime = OnePod::new(clock);
         let fakes = Arc::new(FakePorts::default());
         let metrics = Metrics::new();
         let statuses = Arc::new(Statuses::new(Arc::new(clock), metrics.clone()));
@@ -70,7 +71,7 @@ impl Rig {
             cgroups: None,
             resizes: Arc::new(Resizes::in_memory(Arc::new(clock), fakes.clone(), metrics.resize.clone())),
             run_facts: Arc::new(run_facts),
-            runtime: runtime.clone(),
+            runtime: runtime.port(),
             network: fakes.clone(),
             storage: fakes.clone(),
             objects: None,

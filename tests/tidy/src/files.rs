@@ -44,7 +44,7 @@ pub(crate) fn in_repository(path: &Path) -> String {
 /// True if a file holds tests or what only tests use.
 pub(crate) fn is_test(path: &Path) -> bool {
     let text = format!("/{}", in_repository(path));
-    ["tests", "fixtures", "fakes", "testing", "fake_runtime"].iter().any(|word| {
+    ["tests", "fixtures", "fakes", "testing"].iter().any(|word| {
         text.contains(&format!("/{word}/"))
             || text.ends_with(&format!("/{word}.rs"))
             || text.contains(&format!("/{word}_"))

@@ -52,7 +52,7 @@ async fn an_unanswered_successful_start_continues_with_its_hook() {
     let rig = Rig::new();
     let exec = ExecAction { command: Some(vec!["warm".into()]) };
     let pod = with_post_start(LifecycleHandler { exec: Some(exec), ..LifecycleHandler::default() });
-    rig.runtime.fail_with("answer to start a", timeout_of_start());
+    rig.runtime.lose_answers_to_start("a", timeout_of_start());
     assert!(rig.sync(&pod).await.error.is_none());
     assert_eq!(rig.runtime.calls(), ["0: sandbox 0", "0: create a#0", "0: start a", "0: exec a warm"]);
 }
@@ -107,7 +107,7 @@ async fn hook_runs_after_a_start_whose_answer_and_effect_came_late() {
     let rig = Rig::new();
     let exec = ExecAction { command: Some(vec!["warm".into()]) };
     let pod = with_post_start(LifecycleHandler { exec: Some(exec), ..LifecycleHandler::default() });
-    rig.runtime.fail_with("answer to start a", timeout_of_start());
+    rig.runtime.lose_answers_to_start("a", timeout_of_start());
     rig.runtime.fail("status");
     assert!(rig.sync(&pod).await.error.is_some());
     rig.runtime.heal();

@@ -307,7 +307,7 @@ async fn a_run_that_exits_because_its_start_failed_has_not_started() {
     assert!(rig.sync(&one()).await.error.is_some());
     rig.runtime.heal();
     rig.runtime.fail("start a");
-    rig.runtime.fail("exit of start a");
+    rig.runtime.end_in_failed_start("a");
     assert!(rig.sync(&one()).await.error.is_some());
     assert_eq!(rig.waiting(&one()), [("a".to_owned(), "RunContainerError")]);
     assert!(!rig.reasons().iter().any(|reason| reason == "Started"), "{:?}", rig.reasons());

@@ -114,7 +114,7 @@ async fn a_container_that_does_not_exist_counts_as_stopped() {
     let rig = Rig::new();
     rig.settled(&sidecars()).await;
     rig.runtime.fail_with("stop main", RuntimeError::NotFound("main".into()));
-    rig.runtime.fail_with("stop-sandbox s0", RuntimeError::NotFound("s0".into()));
+    rig.runtime.fail_with("stop-sandbox", RuntimeError::NotFound("s0".into()));
     rig.kill(&sidecars(), None).await.unwrap();
 }
 
@@ -199,7 +199,7 @@ async fn a_repeated_stop_does_not_repeat_hook_or_events() {
     rig.runtime.script("a", Script { exec: (secs(1), 3), ..Script::default() });
     rig.settled(&draining()).await;
     rig.runtime.fail("stop a");
-    rig.runtime.fail("stop-sandbox s0");
+    rig.runtime.fail("stop-sandbox");
     let error = rig.kill(&draining(), None).await.unwrap_err();
     assert!(matches!(error, SyncError::Many(errors) if errors.len() == 2));
     rig.runtime.heal();
