@@ -1,4 +1,4 @@
-//! A runtime that only runs commands, and a network, both with scripted answers.
+//! A runtime whose commands have scripted answers, and a network with such answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,14 +6,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
+use podwright_fixtures::scripted_runtime::ScriptedRuntime;
 
-use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerConfig, ContainerRuntime, EventRecorder, ExecOutput, GrpcHealth, GrpcTarget, HttpTarget,
-    ImageError, ImageRequest, NetworkClient, NetworkError, PodEvent, PodRuntimeStatus, RuntimeError, RuntimeFuture,
-    RuntimePod, SandboxConfig, TcpTarget, TokioClock,
+    Clock, EventRecorder, ExecOutput, GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, PodEvent,
+    RuntimeError, TcpTarget, TokioClock,
 };
 use crate::probe_manager::{ProbeChange, ProbePorts};
 use crate::run_facts::RunFacts;
@@ -61,7 +59,7 @@ impl Fakes {
         let clock: Arc<dyn Clock> = Arc::new(self.clock);
         let metrics = podwright_metrics::Metrics::new().probes;
         ProbePorts {
-            runtime: self.clone(),
+            runtime: Arc::new(self.runtime()),
             network: self.clone(),
             clock,
             events: self.clone(),
@@ -69,6 +67,23 @@ impl Fakes {
             host_ips: vec!["192.0.2.1".parse().unwrap()].into(),
             run_facts: self.run_facts.clone(),
         }
+    }
+
+    /// A runtime whose commands end as `exec` and `exec_time` say.
+    fn runtime(self: &Arc<Self>) -> ScriptedRuntime {
+        let runtime = ScriptedRuntime::new(self.clock, false);
+        let fakes = self.clone();
+        runtime.on_exec(move |id, command| {
+            let (fakes, id, command) = (fakes.clone(), id.clone(), command[0].clone());
+            async move {
+                fakes.note(format!("exec {id} {command}"));
+                let (answer, time) = (Arc::clone(&*fakes.exec.lock()), *fakes.exec_time.lock());
+                tokio::time::sleep(time).await;
+                answer(&command)
+            }
+            .boxed()
+        });
+        runtime
     }
 
     pub(super) fn on_exec(&self, answer: impl Fn(&str) -> Result<ExecOutput, RuntimeError> + Send + Sync + 'static) {
@@ -106,78 +121,5 @@ impl NetworkClient for Fakes {
     fn grpc_check(&self, target: GrpcTarget, _timeout: Duration) -> BoxFuture<'_, Result<GrpcHealth, NetworkError>> {
         self.note(format!("grpc {}:{} {}", target.host, target.port, target.service));
         async { Ok(GrpcHealth::NotServing) }.boxed()
-    }
-}
-
-fn never<'a, T: Send + 'a>() -> RuntimeFuture<'a, T> {
-    async { panic!("probes run commands only") }.boxed()
-}
-
-impl ContainerRuntime for Fakes {
-    fn exec<'a>(
-        &'a self,
-        id: &'a ContainerId,
-        command: &'a [String],
-        _timeout: Duration,
-    ) -> RuntimeFuture<'a, ExecOutput> {
-        async move {
-            self.note(format!("exec {id} {}", command[0]));
-            let (answer, time) = (Arc::clone(&*self.exec.lock()), *self.exec_time.lock());
-            tokio::time::sleep(time).await;
-            answer(&command[0])
-        }
-        .boxed()
-    }
-
-    fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
-        never()
-    }
-
-    fn pod_status<'a>(&'a self, _: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
-        never()
-    }
-
-    fn run_sandbox(&self, _: SandboxConfig) -> RuntimeFuture<'_, SandboxId> {
-        never()
-    }
-
-    fn stop_sandbox<'a>(&'a self, _: &'a SandboxId) -> RuntimeFuture<'a, ()> {
-        never()
-    }
-
-    fn remove_sandbox<'a>(&'a self, _: &'a SandboxId) -> RuntimeFuture<'a, ()> {
-        never()
-    }
-
-    fn ensure_image<'a>(
-        &'a self,
-        _: ImageRequest<'a>,
-        _: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<String, ImageError>> {
-        async { panic!("probes run commands only") }.boxed()
-    }
-
-    fn create_container(&self, _: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {
-        never()
-    }
-
-    fn start_container<'a>(&'a self, _: &'a ContainerId) -> RuntimeFuture<'a, ()> {
-        never()
-    }
-
-    fn stop_container<'a>(&'a self, _: &'a ContainerId, _: Duration) -> RuntimeFuture<'a, ()> {
-        never()
-    }
-
-    fn remove_container<'a>(&'a self, _: &'a ContainerId, _: bool) -> RuntimeFuture<'a, ()> {
-        never()
-    }
-
-    fn next_event(&self) -> BoxFuture<'_, PodUid> {
-        std::future::pending().boxed()
-    }
-
-    fn has_events(&self) -> bool {
-        false
     }
 }
