@@ -203,3 +203,6 @@ impl DesiredState {
         (kind, pods.map(|pods| source.config.apply(pods)).unwrap_or_default(), new_problems)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -230,3 +230,6 @@ impl Recorder {
         self.pods.iter().map(|ring| ring.lock().ring.kept()).sum()
     }
 }
+
+#[cfg(test)]
+mod tests;

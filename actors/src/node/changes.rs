@@ -51,3 +51,6 @@ fn needs_pass(resources: &dyn ResourcePhase, uid: &PodUid, now: Time) -> bool {
     let is_due = |(pod, next): &(PodUid, Option<Time>)| pod == uid && next.is_some_and(|next| next <= now);
     !resources.holds(uid) || resources.ended_pods().iter().any(is_due)
 }
+
+#[cfg(test)]
+mod tests;

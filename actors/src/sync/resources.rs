@@ -141,3 +141,33 @@ fn not_set_up(error: &StorageError) -> PodEvent {
     };
     PodEvent::warning("FailedMount", message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_event_of_a_volume_names_the_step_that_failed() {
+        let kind = "nfs".to_owned();
+        let remedy = "use hostPath".to_owned();
+        let unsupported = StorageError::Unsupported { volume: "data".to_owned(), kind, remedy };
+        let slow = StorageError::Slow { path: None, after: VOLUMES_TIMEOUT };
+        let set_up = |text: &str| format!("MountVolume.SetUp failed for volume \"data\" : {text}");
+        let timeout = "a directory is not done after 123 s: check whether the file system there answers";
+        let table = [
+            (unsupported, "FailedMount", set_up("nfs volumes are not supported: use hostPath")),
+            (StorageError::volume("data", "no such file"), "FailedMount", set_up("no such file")),
+            (StorageError::busy("data", "process 7 uses it"), "FailedMount", set_up("process 7 uses it")),
+            (slow, "FailedMount", format!("Unable to attach or mount volumes: {timeout}")),
+            (
+                StorageError::io("/pods/u", "full"),
+                "Failed",
+                "error making pod data directories: /pods/u: full".to_owned(),
+            ),
+        ];
+        for (error, reason, message) in table {
+            let event = not_set_up(&error);
+            assert_eq!((&*event.reason, event.message), (reason, message), "{error:?}");
+        }
+    }
+}

@@ -170,3 +170,6 @@ pub(crate) struct Saved {
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) dropped: u64,
 }
+
+#[cfg(test)]
+mod tests;
