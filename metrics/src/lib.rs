@@ -36,6 +36,7 @@ mod histogram;
 mod housekeeping;
 mod labels;
 mod node;
+mod node_api;
 mod pleg;
 mod pod_worker;
 mod probes;
@@ -68,6 +69,7 @@ pub use governor::GovernorMetrics;
 pub use housekeeping::{BySource, HousekeepingMetrics, Lifecycle, OldestPhases, PodConfig, WorkingPods};
 pub use labels::ContainerType;
 pub use node::{CgroupOperation, NodeMetrics};
+pub use node_api::{NodeApiLimit, NodeApiMetrics, NodeApiResource};
 pub use pleg::{PlegMetrics, RunningContainers};
 pub use pod_worker::{OperationType, PodWorkerMetrics};
 pub use probes::{ProbeMetrics, ProbeType, ProbedContainer};
@@ -102,6 +104,8 @@ pub struct Metrics {
     pub housekeeping: HousekeepingMetrics,
     /// The node and its cgroups.
     pub node: NodeMetrics,
+    /// The limits of the node API.
+    pub node_api: NodeApiMetrics,
     /// The detection of runtime changes.
     pub pleg: PlegMetrics,
     /// The plugins of the node.
@@ -145,6 +149,7 @@ impl Metrics {
             governor: GovernorMetrics::register(&mut registry),
             housekeeping: HousekeepingMetrics::register(&mut registry),
             node: NodeMetrics::register(&mut registry),
+            node_api: NodeApiMetrics::register(&mut registry),
             pleg: PlegMetrics::register(&mut registry),
             plugins: PluginMetrics::register(&mut registry),
             slices: SliceMetrics::register(&mut registry),

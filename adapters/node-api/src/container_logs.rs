@@ -7,20 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::StatusCode;
-use axum::http::header::RETRY_AFTER;
-use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use k8s_openapi::api::core::v1::PodStatus;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::shares::{FullShare, Share, ShareLimits, Shares};
 use podwright_host::log::LogDir;
 use podwright_host::log::reader::{LogRead, ReadOptions, Reader, runs};
 use podwright_host::storage::FileStorage;
-use podwright_model::ids::PodUid;
+use podwright_metrics::{NodeApiMetrics, NodeApiResource};
+use podwright_model::ids::{FullName, PodUid};
 use podwright_model::pod::PodObject;
 use podwright_model::text::{error_chain, reason};
 pub use selection::NoRun;
@@ -38,8 +36,7 @@ pub struct LogReaders {
     node: Arc<dyn ServedNode>,
     /// Finds the log directories of containers.
     storage: FileStorage,
-    readers: Arc<Semaphore>,
-    most: usize,
+    readers: Shares,
     /// Cancelled when the agent stops. It ends the answers that follow a log.
     stopping: CancellationToken,
 }
@@ -68,24 +65,27 @@ pub enum OpenLogError {
 
 /// The right to read one log. Other clients can read again when it is dropped.
 #[derive(Debug)]
-pub struct LogPermit(OwnedSemaphorePermit);
+pub struct LogPermit(Share);
 
 impl LogReaders {
     /// At most `most` readers of the logs of this node. Answers that follow a log end when `stopping` is cancelled.
     pub fn new(node: Arc<dyn ServedNode>, storage: FileStorage, most: usize, stopping: CancellationToken) -> Self {
-        LogReaders { node, storage, readers: Arc::new(Semaphore::new(most)), most, stopping }
+        let readers = Shares::new(NodeApiResource::Log, ShareLimits::of_node(most), NodeApiMetrics::default());
+        LogReaders { node, storage, readers, stopping }
     }
 
-    /// Takes the right to read one log. `None` if too many logs are being read.
-    pub fn permit(&self) -> Option<LogPermit> {
-        self.readers.clone().try_acquire_owned().ok().map(LogPermit)
+    /// Also limits the readers of each pod and of each namespace. Refusals are counted in these metrics.
+    #[must_use]
+    pub fn shares(self, limits: ShareLimits, metrics: NodeApiMetrics) -> Self {
+        LogReaders { readers: Shares::new(NodeApiResource::Log, limits, metrics), ..self }
     }
 
-    /// The answer if too many logs are being read.
-    pub fn busy(&self) -> Response {
-        let most = self.most;
-        let why = format!("{most} logs are being read, which is the limit: close one of them, or try again later\n");
-        (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")], why).into_response()
+    /// Takes the right to read one log of a pod.
+    ///
+    /// # Errors
+    /// [`FullShare`] if too many logs are being read.
+    pub fn permit(&self, pod: &FullName) -> Result<LogPermit, FullShare> {
+        self.readers.take(pod).map(LogPermit)
     }
 
     /// Opens the log of a container.
@@ -149,7 +149,7 @@ pub struct OpenLog {
     is_last_read: bool,
     /// The number of bytes that may still be sent.
     left: u64,
-    _permit: OwnedSemaphorePermit,
+    _permit: Share,
 }
 
 /// The container whose log is followed.

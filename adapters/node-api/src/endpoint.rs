@@ -19,6 +19,7 @@ use super::client_authority::{AnyClientVerifier, ClientAuthority, ClientAuthorit
 use super::container_logs::LogReaders;
 use super::routes::{NodeApi, router};
 use super::served_node::ServedNode;
+use super::shares::ShareLimits;
 use super::stats::VolumeMeter;
 use super::streams::Streams;
 use podwright_host::stats::RuntimeStats;
@@ -31,8 +32,8 @@ use podwright_ports::Clock;
 
 /// The delay after a failure to listen on the port before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);
-/// The most logs that may be read at a time.
-const MAX_LOG_READERS: usize = 256;
+/// How many logs may be read at a time. `kubectl logs` and collectors read each container of a pod.
+const LOG_SHARES: ShareLimits = ShareLimits { pod: 32, namespace: 96, node: 256, reserve: 64 };
 /// The seats of the listener. Authenticated clients have more seats: the API server opens one connection for each stream and each
 /// followed log, and such a connection may stay open for hours.
 const SEATS: SeatLimits = SeatLimits { anonymous: 64, authenticated: 1024 };
@@ -129,12 +130,13 @@ impl NodeApiEndpoint {
             Err(error) => return tracing::error!(%error, "the node API is not served"),
         };
         let api = NodeApi {
-            streams: Arc::new(Streams::new(parts.streams).metrics(parts.metrics.streaming.clone())),
+            streams: Arc::new(Streams::new(parts.streams).metrics(&parts.metrics)),
             meters: Arc::default(),
             volumes: Arc::new(VolumeMeter::new(parts.storage.clone())),
             rates: Arc::default(),
             started: parts.clock.now(),
-            logs: LogReaders::new(parts.node.clone(), parts.storage.clone(), MAX_LOG_READERS, stop.clone()),
+            logs: LogReaders::new(parts.node.clone(), parts.storage.clone(), LOG_SHARES.node, stop.clone())
+                .shares(LOG_SHARES, parts.metrics.node_api.clone()),
             queries: parts.node,
             clock: parts.clock,
             metrics: parts.metrics,

@@ -55,6 +55,7 @@ mod log_route;
 mod pod_list;
 mod routes;
 mod served_node;
+mod shares;
 pub mod spdy;
 mod stats;
 mod stream_routes;
@@ -67,4 +68,5 @@ pub use container_logs::{LogPermit, LogReaders, LogRequest, NoRun, OpenLog, Open
 pub use endpoint::{NodeApiClients, NodeApiContent, NodeApiEndpoint};
 pub use pod_list::pod_list;
 pub use served_node::{ServedNode, ServedPod};
+pub use shares::{FullShare, ShareLimits};
 pub use streams::{IDLE_LIMIT, Stream, Streams};

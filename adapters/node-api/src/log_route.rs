@@ -28,7 +28,10 @@ pub(super) async fn container_logs(
     if pod.has_terminal(&container).is_none() {
         return (StatusCode::NOT_FOUND, texts::no_container(&container, &name)).into_response();
     }
-    let Some(permit) = api.logs.permit() else { return api.logs.busy() };
+    let permit = match api.logs.permit(pod.object.full_name()) {
+        Ok(permit) => permit,
+        Err(full) => return full.into_response(),
+    };
     let status = pod.status.as_deref();
     match api.logs.open(&pod.object, status, &container, request, permit).await {
         Ok(log) => ([(CONTENT_TYPE, "text/plain; charset=utf-8")], log.into_body()).into_response(),

@@ -24,13 +24,13 @@ pub(super) async fn exec(
         Ok(streams) => streams,
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
-    let (_, container) = match container(&api, &path) {
+    let (pod, container) = match container(&api, &path) {
         Ok(found) => found,
         Err(refusal) => return refusal.into_response(),
     };
     let RequestedStreams { stdin, stdout, stderr, tty } = streams;
     let stream = Stream::Exec { container, command: values(&query, "command"), stdin, stdout, stderr, tty };
-    api.streams.serve(request, stream).await
+    api.streams.serve(request, pod.object.full_name(), stream).await
 }
 
 pub(super) async fn attach(
@@ -54,7 +54,7 @@ pub(super) async fn attach(
     };
     let RequestedStreams { stdin, stdout, stderr, .. } = streams;
     let stream = Stream::Attach { container, stdin, stdout, stderr: stderr && !tty, tty };
-    api.streams.serve(request, stream).await
+    api.streams.serve(request, pod.object.full_name(), stream).await
 }
 
 pub(super) async fn port_forward(
@@ -78,7 +78,7 @@ pub(super) async fn port_forward(
         let why = texts::pod_not_found(pod.object.full_name().as_str());
         return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     };
-    api.streams.serve(request, Stream::PortForward { sandbox, ports }).await
+    api.streams.serve(request, pod.object.full_name(), Stream::PortForward { sandbox, ports }).await
 }
 
 /// Runs a command to its end and answers with its output.
@@ -87,12 +87,12 @@ pub(super) async fn run(
     Path(path): Path<Parameters>,
     Query(query): Query<Pairs>,
 ) -> Response {
-    let (_, container) = match container(&api, &path) {
+    let (pod, container) = match container(&api, &path) {
         Ok(found) => found,
         Err(refusal) => return refusal.into_response(),
     };
     let words = values(&query, "cmd").into_iter().next().unwrap_or_default();
-    api.streams.run(container, words.split(' ').map(str::to_owned).collect()).await
+    api.streams.run(pod.object.full_name(), container, words.split(' ').map(str::to_owned).collect()).await
 }
 
 /// Which streams a client requests.

@@ -22,16 +22,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::shares::{FullShare, Share, ShareLimits, Shares};
 use super::spdy::{self, Frame};
 use command::CommandStreams;
 use podwright_host::streaming::{LocalSession, Opened, StreamError, StreamingRuntime};
-use podwright_metrics::{StreamSubresource, StreamingMetrics};
+use podwright_metrics::{Metrics, NodeApiMetrics, NodeApiResource, StreamSubresource, StreamingMetrics};
+use podwright_model::ids::FullName;
 use podwright_model::text::{error_chain, plain};
 use podwright_model::texts::streams::UPGRADE_REQUIRED;
 use podwright_ports::RuntimeError;
@@ -41,7 +43,7 @@ use upgrade::Upgrade;
 pub use podwright_host::streaming::StreamRequest as Stream;
 
 /// How many streams may be open at once. Each one holds a few buffers and, for a command of the process runtime, a process.
-const MAX_SESSIONS: usize = 128;
+const SHARES: ShareLimits = ShareLimits { pod: 16, namespace: 64, node: 256, reserve: 64 };
 /// How long a stream may have data in neither direction (`streamingConnectionIdleTimeout`, kubelet 1.36). Pings are not data.
 pub const IDLE_LIMIT: Duration = Duration::from_secs(4 * 60 * 60);
 /// How long a client may take to create its streams (`DefaultStreamCreationTimeout`, kubelet 1.36).
@@ -54,25 +56,27 @@ const MAX_ERROR_BYTES: usize = 4 << 10;
 /// Serves the streams of one runtime.
 pub struct Streams {
     runtime: Arc<dyn StreamingRuntime>,
-    sessions: Arc<Semaphore>,
+    sessions: Shares,
     metrics: StreamingMetrics,
 }
 
 impl Streams {
-    /// Serves the streams of this runtime. The number of open streams is limited.
+    /// Serves the streams of this runtime. The number of open streams is limited, for each pod, each namespace and the node.
     pub fn new(runtime: Arc<dyn StreamingRuntime>) -> Self {
-        Streams { runtime, sessions: Arc::new(Semaphore::new(MAX_SESSIONS)), metrics: StreamingMetrics::default() }
+        let sessions = Shares::new(NodeApiResource::Stream, SHARES, NodeApiMetrics::default());
+        Streams { runtime, sessions, metrics: StreamingMetrics::default() }
     }
 
     /// Counts the requests in these metrics.
     #[must_use]
-    pub fn metrics(self, metrics: StreamingMetrics) -> Self {
-        Streams { metrics, ..self }
+    pub fn metrics(self, metrics: &Metrics) -> Self {
+        let sessions = Shares::new(NodeApiResource::Stream, SHARES, metrics.node_api.clone());
+        Streams { sessions, metrics: metrics.streaming.clone(), ..self }
     }
 
-    /// Opens the stream at the runtime and upgrades the connection of the client. The server of the connection must support
+    /// Opens the stream of a pod at the runtime and upgrades the connection of the client. The server of the connection must support
     /// upgrades.
-    pub async fn serve(&self, request: Request, stream: Stream) -> Response {
+    pub async fn serve(&self, request: Request, pod: &FullName, stream: Stream) -> Response {
         let upgrade = match Upgrade::of(request) {
             Ok(upgrade) => upgrade,
             Err(refusal) => return refusal.into_response(),
@@ -80,7 +84,10 @@ impl Streams {
         if upgrade.is_translated(&stream) {
             self.metrics.websocket_request(subresource(&stream));
         }
-        let Ok(permit) = self.sessions.clone().try_acquire_owned() else { return Refusal::Busy.into_response() };
+        let permit = match self.sessions.take(pod) {
+            Ok(permit) => permit,
+            Err(full) => return Refusal::Busy(full).into_response(),
+        };
         let streams = CommandStreams::of(&stream);
         let target = SessionTarget::of(&stream);
         let opened = match self.runtime.open(stream).await {
@@ -134,7 +141,7 @@ enum Refusal {
     /// The client speaks no protocol of the agent. The text names the protocols of both sides.
     Protocol(String),
     /// Too many streams are open.
-    Busy,
+    Busy(FullShare),
     /// The runtime does not open the stream.
     Runtime(StreamError),
     /// The streaming server of the runtime cannot be used.
@@ -155,13 +162,7 @@ impl IntoResponse for Refusal {
         match self {
             Refusal::UpgradeRequired => (StatusCode::BAD_REQUEST, UPGRADE_REQUIRED).into_response(),
             Refusal::Protocol(why) => (StatusCode::FORBIDDEN, text(&why)).into_response(),
-            Refusal::Busy => {
-                let why =
-                    format!("{MAX_SESSIONS} commands and forwarded ports are open on this node: close one of them");
-                let mut answer = (StatusCode::TOO_MANY_REQUESTS, why).into_response();
-                answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-                answer
-            }
+            Refusal::Busy(full) => full.into_response(),
             Refusal::Runtime(error) => {
                 let code = match &error {
                     StreamError::Runtime(RuntimeError::NotFound(_)) => StatusCode::NOT_FOUND,
@@ -238,7 +239,7 @@ async fn drive(
     session: impl Future<Output = ()>,
     copied: impl Future<Output = ()>,
     activity: &Activity,
-    _permit: OwnedSemaphorePermit,
+    _permit: Share,
 ) {
     let mut copied = pin!(copied);
     let whole = async {

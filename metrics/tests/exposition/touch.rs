@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use podwright_metrics::{
     BySource, CgroupOperation, ClaimOperation, ClaimsInUse, ContainerType, EventOutcome, EvictionSignal, Metrics,
-    OldestPhases, OperationType, PodResourcesMethod, ProbeType, ProbedContainer, RetryTrigger, RunningContainers,
-    RuntimeOperation, SliceWrite, StreamSubresource, WorkQueueNumbers, WorkingPods,
+    NodeApiLimit, NodeApiResource, OldestPhases, OperationType, PodResourcesMethod, ProbeType, ProbedContainer,
+    RetryTrigger, RunningContainers, RuntimeOperation, SliceWrite, StreamSubresource, WorkQueueNumbers, WorkingPods,
 };
 
 /// Calls every method at least once.
@@ -28,6 +28,11 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
 
     for subresource in StreamSubresource::ALL {
         metrics.streaming.websocket_request(subresource);
+    }
+    for resource in NodeApiResource::ALL {
+        for limit in NodeApiLimit::ALL {
+            metrics.node_api.refused(resource, limit);
+        }
     }
 
     metrics.certificates.client_ttl(3600.0);

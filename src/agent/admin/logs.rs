@@ -110,8 +110,12 @@ impl LogsEndpoint {
                 return LogRefusal::Bad(format!("bad query parameter: {cause}")).into_response();
             }
         };
-        let Some(permit) = self.readers.permit() else { return self.readers.busy() };
-        match self.open(view, &FullName::new(&namespace, &name), query, permit).await {
+        let name = FullName::new(&namespace, &name);
+        let permit = match self.readers.permit(&name) {
+            Ok(permit) => permit,
+            Err(full) => return full.into_response(),
+        };
+        match self.open(view, &name, query, permit).await {
             Ok(log) => ([(CONTENT_TYPE, "text/plain; charset=utf-8")], log.into_body()).into_response(),
             Err(refusal) => refusal.into_response(),
         }

@@ -211,6 +211,35 @@ async fn api_server_reads_logs_and_runs_commands_on_the_node() {
     assert_eq!(pods["items"][0]["spec"]["containers"][0]["name"], "main", "{pods}");
 }
 
+#[tokio::test]
+async fn clients_of_one_pod_leave_the_logs_of_other_pods_readable() {
+    let cluster = Cluster::start().await;
+    let agent = cluster.agent().await;
+    for name in ["web", "db"] {
+        cluster.run(name, "echo one; exec sleep 1000").await;
+    }
+    let admin = NodeClient::new(&agent, Some(cluster.server.client_certificate(&administrator())), None).await;
+    let written = || async { (admin.get("/containerLogs/default/web/main").await.1 == "one\n").then_some(()) };
+    eventually("the log is written", written).await;
+    let mut followed = Vec::new();
+    for number in 0..32 {
+        let answer = admin.send("GET", "/containerLogs/default/web/main?follow=true").await;
+        assert_eq!(answer.status(), 200, "{number}");
+        followed.push(answer);
+    }
+    let (code, why) = admin.get("/containerLogs/default/web/main").await;
+    assert!(
+        code == 429 && why.starts_with("32 logs of pod default/web are open, which is the limit: "),
+        "{code} {why}"
+    );
+    assert_eq!(admin.code("/containerLogs/default/db/main").await, 200);
+    let (_, metrics) = admin.get("/metrics").await;
+    assert!(metrics.contains("podwright_node_api_refusals_total{limit=\"pod\",resource=\"log\"} 1\n"), "{metrics}");
+    drop(followed);
+    let readable = || async { (admin.code("/containerLogs/default/web/main").await == 200).then_some(()) };
+    eventually("the shares of clients that have gone are free", readable).await;
+}
+
 /// The node and the container `main` of the first pod, which has no limits, have the values that clients of a kubelet read without
 /// a check.
 fn has_the_fields_of_a_kubelet(summary: &Value) {

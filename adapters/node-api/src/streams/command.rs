@@ -5,12 +5,12 @@ mod status;
 use axum::extract::ws::WebSocket;
 use axum::response::Response;
 use serde::Deserialize;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::upgrade::{Upgrade, UpgradeKind, UpgradedConnection, V1, V1_BASE64, V4, V4_BASE64, V5};
 use super::websocket::{self, Inputs, MessageFormat};
-use super::{Activity, CREATION_LIMIT, Refusal, SessionTarget, Stream, Writer, drive};
+use super::{Activity, CREATION_LIMIT, Refusal, SessionTarget, Share, Stream, Writer, drive};
 use crate::spdy::{Connection, Side};
 use podwright_host::streaming::{CommandEnd, LocalCommand, StartCommand, WindowSize};
 use podwright_model::texts::streams::no_common_protocol;
@@ -80,7 +80,7 @@ pub(super) async fn serve(
     start: StartCommand,
     streams: CommandStreams,
     target: SessionTarget,
-    permit: OwnedSemaphorePermit,
+    permit: Share,
 ) -> Result<Response, Refusal> {
     match upgrade.kind {
         UpgradeKind::Spdy => {
@@ -103,7 +103,7 @@ pub(super) async fn over_spdy(
     start: StartCommand,
     streams: CommandStreams,
     target: SessionTarget,
-    permit: OwnedSemaphorePermit,
+    permit: Share,
 ) {
     let activity = Activity::new();
     let (connection, copied) = Connection::new(bytes, Side::Server, activity.clone());
@@ -150,7 +150,7 @@ pub(super) async fn over_websocket(
     start: StartCommand,
     streams: CommandStreams,
     target: SessionTarget,
-    permit: OwnedSemaphorePermit,
+    permit: Share,
 ) {
     let activity = Activity::new();
     let mut inputs = Inputs::default();

@@ -13,14 +13,14 @@ use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::upgrade::{PORT_FORWARD, SPDY_IN_WEBSOCKET, Upgrade, UpgradeKind, UpgradedConnection, V4, V4_BASE64};
 use super::websocket::{self, Inputs, MessageFormat};
-use super::{Activity, CREATION_LIMIT, Refusal, SessionTarget, Writer, drive};
+use super::{Activity, CREATION_LIMIT, Refusal, SessionTarget, Share, Writer, drive};
 use crate::spdy::{Connection, Side, SpdyStream};
 use podwright_host::streaming::CHUNK_BYTES;
 use podwright_model::texts::streams::cannot_forward;
@@ -45,7 +45,7 @@ pub(super) async fn serve(
     upgrade: Upgrade,
     address: IpAddr,
     target: SessionTarget,
-    permit: OwnedSemaphorePermit,
+    permit: Share,
 ) -> Result<Response, Refusal> {
     let (sandbox, ports) = match target {
         SessionTarget::Ports { sandbox, ports } => (sandbox, ports),
@@ -72,7 +72,7 @@ pub(super) async fn serve(
     upgrade.accept_websocket(protocol, move |socket| over_websocket(socket, format, target, ports, permit)).await
 }
 
-pub(super) async fn over_spdy(bytes: impl UpgradedConnection, target: ForwardTarget, permit: OwnedSemaphorePermit) {
+pub(super) async fn over_spdy(bytes: impl UpgradedConnection, target: ForwardTarget, permit: Share) {
     let activity = Activity::new();
     let (connection, copied) = Connection::new(bytes, Side::Server, activity.clone());
     drive(forward_pairs(connection, target), copied, &activity, permit).await;
@@ -231,7 +231,7 @@ async fn over_websocket(
     format: MessageFormat,
     target: ForwardTarget,
     ports: Vec<u16>,
-    permit: OwnedSemaphorePermit,
+    permit: Share,
 ) {
     let activity = Activity::new();
     let mut inputs = Inputs::default();

@@ -5,7 +5,7 @@
 
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::Response;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::command::CommandStreams;
@@ -14,7 +14,7 @@ use super::upgrade::{
     PORT_FORWARD, SPDY, SPDY_IN_WEBSOCKET, STREAM_PROTOCOL, Upgrade, UpgradeKind, UpgradedConnection, V4, V5,
 };
 use super::websocket::{self, MessageFormat};
-use super::{Activity, Refusal, SessionTarget, Writer};
+use super::{Activity, Refusal, SessionTarget, Share, Writer};
 use crate::spdy::{Connection, Headers, Side};
 use podwright_host::streaming::{CHUNKS, LocalCommand, StartCommand, WindowSize};
 
@@ -26,7 +26,7 @@ pub(super) async fn serve(
     upgrade: Upgrade,
     url: &str,
     streams: CommandStreams,
-    permit: OwnedSemaphorePermit,
+    permit: Share,
 ) -> Result<Response, Refusal> {
     if upgrade.kind == UpgradeKind::WebSocket && upgrade.offers(V5) {
         let start = command(url, streams).await?;

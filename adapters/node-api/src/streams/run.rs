@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::command::CommandStreams;
 use super::{Refusal, Stream, Streams, remote};
 use podwright_host::streaming::{CommandEnd, LocalSession, Opened};
-use podwright_model::ids::ContainerId;
+use podwright_model::ids::{ContainerId, FullName};
 use podwright_model::texts::containers::hooks;
 use podwright_model::texts::streams::EXIT_CODE;
 
@@ -16,14 +16,14 @@ use podwright_model::texts::streams::EXIT_CODE;
 const MAX_OUTPUT: usize = 1 << 20;
 
 impl Streams {
-    /// Runs a command in a container, and answers with its output, at most 1 MiB of each stream. Dropping the future kills the command of
-    /// a runtime without a streaming server.
-    pub async fn run(&self, container: ContainerId, command: Vec<String>) -> Response {
-        self.output(container, command).await.unwrap_or_else(IntoResponse::into_response)
+    /// Runs a command in a container of a pod, and answers with its output, at most 1 MiB of each stream. Dropping the future kills the
+    /// command of a runtime without a streaming server.
+    pub async fn run(&self, pod: &FullName, container: ContainerId, command: Vec<String>) -> Response {
+        self.output(pod, container, command).await.unwrap_or_else(IntoResponse::into_response)
     }
 
-    async fn output(&self, container: ContainerId, command: Vec<String>) -> Result<Response, Refusal> {
-        let _permit = self.sessions.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+    async fn output(&self, pod: &FullName, container: ContainerId, command: Vec<String>) -> Result<Response, Refusal> {
+        let _permit = self.sessions.take(pod).map_err(Refusal::Busy)?;
         let words = command.clone();
         let stream = Stream::Exec { container, command, stdin: false, stdout: true, stderr: true, tty: false };
         let streams = CommandStreams::of(&stream);

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 
 use axum::body::Body;
+use axum::http::{HeaderValue, header};
 use futures_util::{SinkExt, StreamExt};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
@@ -18,8 +19,12 @@ use super::*;
 use crate::spdy::{Decoder, Encoder, Headers};
 use podwright_host::streaming::{LocalCommand, NoStreams, StartCommand};
 
-fn permit() -> OwnedSemaphorePermit {
-    Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap()
+fn permit() -> Share {
+    Shares::new(NodeApiResource::Stream, SHARES, NodeApiMetrics::default()).take(&web()).unwrap()
+}
+
+fn web() -> FullName {
+    FullName::new("default", "web")
 }
 
 async fn open_streams(client: &mut DuplexStream, streams: &[(u32, Headers)]) {
@@ -254,21 +259,24 @@ async fn a_request_is_refused_while_too_many_streams_are_open() {
     };
     let stream = || Stream::PortForward { sandbox: "s".into(), ports: vec![] };
     let streams = Streams::new(Arc::new(NoStreams));
-    assert_eq!(streams.serve(request(), stream()).await.status(), StatusCode::NOT_IMPLEMENTED);
-    let all = streams.sessions.clone().try_acquire_many_owned(u32::try_from(MAX_SESSIONS).unwrap()).unwrap();
-    let refused = streams.serve(request(), stream()).await;
+    assert_eq!(streams.serve(request(), &web(), stream()).await.status(), StatusCode::NOT_IMPLEMENTED);
+    let all: Vec<_> = (0..SHARES.pod).map(|_| streams.sessions.take(&web()).unwrap()).collect();
+    let refused = streams.serve(request(), &web(), stream()).await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(refused.headers().get(header::RETRY_AFTER).unwrap(), "1");
+    let other = FullName::new("default", "db");
+    assert_eq!(streams.serve(request(), &other, stream()).await.status(), StatusCode::NOT_IMPLEMENTED);
     drop(all);
-    assert_eq!(streams.serve(request(), stream()).await.status(), StatusCode::NOT_IMPLEMENTED);
+    assert_eq!(streams.serve(request(), &web(), stream()).await.status(), StatusCode::NOT_IMPLEMENTED);
 }
 
 #[tokio::test]
 async fn a_command_without_streams_is_refused_while_too_many_streams_are_open() {
     let streams = Streams::new(Arc::new(NoStreams));
-    let run = || streams.run("c".into(), vec!["true".to_owned()]);
+    let pod = web();
+    let run = || streams.run(&pod, "c".into(), vec!["true".to_owned()]);
     assert_eq!(run().await.status(), StatusCode::NOT_IMPLEMENTED);
-    let all = streams.sessions.clone().try_acquire_many_owned(u32::try_from(MAX_SESSIONS).unwrap()).unwrap();
+    let all: Vec<_> = (0..SHARES.pod).map(|_| streams.sessions.take(&pod).unwrap()).collect();
     assert_eq!(run().await.status(), StatusCode::TOO_MANY_REQUESTS);
     drop(all);
     assert_eq!(run().await.status(), StatusCode::NOT_IMPLEMENTED);
@@ -277,7 +285,7 @@ async fn a_command_without_streams_is_refused_while_too_many_streams_are_open() 
 #[tokio::test]
 async fn requests_over_a_websocket_protocol_of_the_agent_are_counted() {
     let metrics = podwright_metrics::Metrics::new();
-    let streams = Streams::new(Arc::new(NoStreams)).metrics(metrics.streaming.clone());
+    let streams = Streams::new(Arc::new(NoStreams)).metrics(&metrics);
     let exec = || Stream::Exec {
         container: "c".into(),
         command: vec![],
@@ -302,7 +310,7 @@ async fn requests_over_a_websocket_protocol_of_the_agent_are_counted() {
     ] {
         let request = axum::http::Request::builder().header("connection", "Upgrade").header("upgrade", upgrade);
         let request = request.header("sec-websocket-protocol", protocol).body(Body::empty()).unwrap();
-        streams.serve(request, stream).await;
+        streams.serve(request, &web(), stream).await;
     }
     let text = metrics.encode(podwright_metrics::Format::Classic);
     let count = |subresource: &str| {

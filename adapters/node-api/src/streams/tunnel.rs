@@ -12,13 +12,12 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, split};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_util::io::InspectReader;
 
 use super::runtime_connection::RuntimeConnection;
 use super::upgrade::{STREAM_PROTOCOL, Upgrade, UpgradedConnection};
-use super::{Activity, IDLE_LIMIT, LINGER, Refusal};
+use super::{Activity, IDLE_LIMIT, LINGER, Refusal, Share};
 
 /// How long the streaming server may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -37,7 +36,7 @@ const PASSED_ON: [HeaderName; 8] = [
 ];
 
 /// Forwards the client's request to the streaming server, as it is.
-pub(super) async fn serve(upgrade: Upgrade, url: &str, permit: OwnedSemaphorePermit) -> Result<Response, Refusal> {
+pub(super) async fn serve(upgrade: Upgrade, url: &str, permit: Share) -> Result<Response, Refusal> {
     let parts = upgrade.parts();
     let (runtime, headers) = connect(url, parts.method.clone(), &parts.headers).await?;
     let client = upgrade.connection();

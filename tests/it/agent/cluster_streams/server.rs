@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::routing::{any, get};
 use podwright::agent::{Stream, Streams};
 use podwright_host::streaming::StreamingRuntime;
-use podwright_model::ids::{ContainerId, SandboxId};
+use podwright_model::ids::{ContainerId, FullName, SandboxId};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
@@ -66,7 +66,7 @@ impl StreamServer {
     /// Runs a command without streams. Returns the status code and the body.
     pub(crate) async fn run(&self, container: &ContainerId, command: &[&str]) -> (u16, String) {
         let command = command.iter().map(|word| (*word).to_owned()).collect();
-        let answer = self.streams.run(container.clone(), command).await;
+        let answer = self.streams.run(&pod(), container.clone(), command).await;
         let code = answer.status().as_u16();
         let body = axum::body::to_bytes(answer.into_body(), 1 << 22).await.unwrap();
         (code, String::from_utf8(body.into()).unwrap())
@@ -76,6 +76,11 @@ impl StreamServer {
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
+}
+
+/// The pod of the container.
+fn pod() -> FullName {
+    FullName::new("default", "p")
 }
 
 type Pairs = Query<Vec<(String, String)>>;
@@ -94,7 +99,7 @@ async fn exec(State(target): State<Target>, pairs: Pairs, request: Request) -> R
         stderr: is(&pairs, "stderr") && !tty,
         tty,
     };
-    target.streams.serve(request, stream).await
+    target.streams.serve(request, &pod(), stream).await
 }
 
 async fn attach(State(target): State<Target>, pairs: Pairs, request: Request) -> Response {
@@ -105,13 +110,13 @@ async fn attach(State(target): State<Target>, pairs: Pairs, request: Request) ->
         stderr: is(&pairs, "stderr"),
         tty: is(&pairs, "tty"),
     };
-    target.streams.serve(request, stream).await
+    target.streams.serve(request, &pod(), stream).await
 }
 
 async fn port_forward(State(target): State<Target>, pairs: Pairs, request: Request) -> Response {
     let ports = pairs.iter().filter(|(name, _)| name == "ports").flat_map(|(_, ports)| ports.split(','));
     let ports = ports.map(|port| port.parse().unwrap()).collect();
-    target.streams.serve(request, Stream::PortForward { sandbox: target.sandbox, ports }).await
+    target.streams.serve(request, &pod(), Stream::PortForward { sandbox: target.sandbox, ports }).await
 }
 
 /// Encodes a word for a query.
