@@ -39,7 +39,7 @@ use podwright_metrics::PodResourcesMethod;
 /// The delay after a failure to listen before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);
 /// The limit of open connections. A new connection beyond it closes the oldest one.
-const SEATS: SeatLimits = SeatLimits { anonymous: 64, authenticated: 0 };
+const SEATS: SeatLimits = SeatLimits { anonymous: 64, authenticated: 0, client: None };
 /// The limit of open calls on one connection.
 const MAX_STREAMS: u32 = 16;
 /// The largest request in bytes. A request has at most a namespace and a name, with 316 bytes together.

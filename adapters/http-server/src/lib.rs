@@ -6,7 +6,7 @@
 //!
 //! # async fn example(router: Router) -> std::io::Result<()> {
 //! let listener = Listener::tcp(([127, 0, 0, 1], 10255).into(), None).await?;
-//! let seats = Seats::new(SeatLimits { anonymous: 64, authenticated: 64 });
+//! let seats = Seats::new(SeatLimits { anonymous: 64, authenticated: 64, client: None });
 //! serve(listener, seats, Authentication::Router, TimeLimits::default(), router).await;
 //! # Ok(())
 //! # }
@@ -25,6 +25,7 @@
 //! # Parts
 //!
 //! - [`Listener`], [`Seats`] and [`serve`]: a server over a Unix socket, TCP or TLS. [`connections`] are for servers of another protocol.
+//! - [`ClientAddress`] and [`ClientLimits`]: what one address may have before it authenticates itself. [`Pace`] limits a [`Rate`].
 //! - [`Authentication`], [`Token`] and [`Access`]: what the client of a request may read.
 //! - [`TlsFiles`], [`read_private`] and [`write_private`]: files with certificates and secrets.
 //! - [`BlockingAnswers`]: answers that need much CPU time or memory, and limits for them.
@@ -32,13 +33,15 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-metrics` for the format of metrics, and `podwright-model` for texts. The agent and `podwright-node-api` use
-//! it.
+//! The crate uses `podwright-metrics` for the format and the counters of metrics, and `podwright-model` for texts. The agent and
+//! `podwright-node-api` use it.
 
 mod authentication;
 mod blocking;
+mod clients;
 mod listener;
 mod negotiation;
+mod pace;
 mod private_file;
 mod seated;
 mod seats;
@@ -48,8 +51,10 @@ mod tls;
 
 pub use authentication::{Access, Authentication, Token, TokenError};
 pub use blocking::BlockingAnswers;
+pub use clients::{ClientAddress, ClientLimits};
 pub use listener::{Listener, PeerCertificates};
 pub use negotiation::negotiate;
+pub use pace::{Pace, Rate};
 pub use private_file::{PrivateFileError, read_private, write_private};
 pub use seated::SeatedBytes;
 pub use seats::{SeatLimits, Seats};

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::clients::ClientAddress;
 use super::socket;
 
 /// A listening socket.
@@ -28,8 +29,8 @@ pub enum Listener {
 /// A connection that was accepted and has not exchanged any bytes.
 pub(super) enum Accepted {
     Unix(UnixStream),
-    Tcp(TcpStream),
-    Tls(TcpStream, TlsAcceptor),
+    Tcp(TcpStream, ClientAddress),
+    Tls(TcpStream, ClientAddress, TlsAcceptor),
 }
 
 /// How long a TCP connection may be silent before the kernel checks whether the client still exists, and how often it checks. The
@@ -80,24 +81,38 @@ impl Listener {
     pub(super) async fn accept(&self) -> io::Result<Accepted> {
         Ok(match self {
             Listener::Unix(listener) => Accepted::Unix(listener.accept().await?.0),
-            Listener::Tcp(listener) => Accepted::Tcp(listener.accept().await?.0),
-            Listener::Tls(listener, tls) => Accepted::Tls(listener.accept().await?.0, tls.clone()),
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Accepted::Tcp(stream, peer.ip().into())
+            }
+            Listener::Tls(listener, tls) => {
+                let (stream, peer) = listener.accept().await?;
+                Accepted::Tls(stream, peer.ip().into(), tls.clone())
+            }
         })
     }
 }
 
 impl Accepted {
+    /// The address of the client. `None` for a Unix socket.
+    pub(super) fn client(&self) -> Option<ClientAddress> {
+        match self {
+            Accepted::Unix(_) => None,
+            Accepted::Tcp(_, client) | Accepted::Tls(_, client, _) => Some(*client),
+        }
+    }
+
     /// Checks the client's user, or performs the TLS handshake within `limit`. `None` if the client gets no answer.
     pub(super) async fn establish(self, limit: Duration) -> Option<(Box<dyn Bytes>, PeerCertificates)> {
         let without = |stream: Box<dyn Bytes>| Some((stream, PeerCertificates::default()));
         match self {
             Accepted::Unix(stream) if socket::is_own_user(&stream) => without(Box::new(stream)),
             Accepted::Unix(_) => None,
-            Accepted::Tcp(stream) => {
+            Accepted::Tcp(stream, _) => {
                 configure(&stream);
                 without(Box::new(stream))
             }
-            Accepted::Tls(stream, tls) => match timeout(limit, tls.accept(stream)).await {
+            Accepted::Tls(stream, _, tls) => match timeout(limit, tls.accept(stream)).await {
                 Ok(Ok(stream)) => {
                     let (socket, session) = stream.get_ref();
                     configure(socket);

@@ -1,15 +1,19 @@
 //! The connections that one listener has open.
 //!
 //! Any process of this machine can connect to a TCP port and connect again after each time limit. So a new connection never
-//! waits for older ones: if no seat is free, the oldest connection that has not authenticated itself is closed. Connections
-//! that have authenticated themselves have seats of their own.
+//! waits for older ones: if no seat is free, a connection that has not authenticated itself is closed, the oldest one of the
+//! address that has the most. Connections that have authenticated themselves have seats of their own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use super::clients::{Anonymous, Arrivals, ClientAddress, ClientLimits, displaced};
+use podwright_metrics::{NodeApiLimit, NodeApiMetrics, NodeApiResource};
 
 /// How many connections a listener has open at most.
 #[derive(Clone, Copy, Debug)]
@@ -18,21 +22,26 @@ pub struct SeatLimits {
     pub anonymous: usize,
     /// Connections that have authenticated themselves.
     pub authenticated: usize,
+    /// What each address may have of the seats without authentication. `None` if only processes of this machine connect.
+    pub client: Option<ClientLimits>,
 }
 
 /// The seats of one listener.
 #[derive(Debug)]
 pub struct Seats {
+    limits: SeatLimits,
     anonymous: Arc<Semaphore>,
     authenticated: Arc<Semaphore>,
     open: Mutex<AnonymousConnections>,
+    arrivals: Mutex<Arrivals>,
+    metrics: NodeApiMetrics,
 }
 
 /// Connections that can be closed for a new one, by the order of their arrival.
 #[derive(Debug, Default)]
 struct AnonymousConnections {
     next: u64,
-    closers: BTreeMap<u64, CancellationToken>,
+    closers: BTreeMap<u64, (Option<ClientAddress>, CancellationToken)>,
 }
 
 /// The seat of one connection. It is free again when this value is dropped.
@@ -48,36 +57,55 @@ pub(crate) struct Seat {
 impl Seats {
     /// Free seats.
     pub fn new(limits: SeatLimits) -> Arc<Self> {
+        Seats::counted(limits, NodeApiMetrics::default())
+    }
+
+    /// Free seats. Connections that are refused or displaced are counted in these metrics.
+    pub fn counted(limits: SeatLimits, metrics: NodeApiMetrics) -> Arc<Self> {
         Arc::new(Seats {
+            limits,
             anonymous: Arc::new(Semaphore::new(limits.anonymous)),
             authenticated: Arc::new(Semaphore::new(limits.authenticated)),
             open: Mutex::default(),
+            arrivals: Mutex::default(),
+            metrics,
         })
     }
 
-    /// Takes a seat for a new connection. If no seat is free, the oldest anonymous connection loses its seat. Cancel safe.
-    pub(crate) async fn take(self: &Arc<Self>) -> Seat {
-        let permit = match self.anonymous.clone().try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                if let Some((_, oldest)) = self.open.lock().closers.pop_first() {
-                    oldest.cancel();
-                }
-                self.anonymous.clone().acquire_owned().await.expect("the semaphore is never closed")
-            }
-        };
+    /// Whether a new connection of this address may begin. An address that connects too often does not use the time of the server.
+    pub(crate) fn admits(&self, client: Option<ClientAddress>) -> bool {
+        let (Some(client), Some(limits)) = (client, self.limits.client) else { return true };
+        let is_admitted = self.arrivals.lock().admit(client, limits.connects, Instant::now().into_std());
+        if !is_admitted {
+            self.metrics.refused(NodeApiResource::Connection, NodeApiLimit::Client);
+        }
+        is_admitted
+    }
+
+    /// Takes a seat for a new connection. If none is free for its address, an anonymous connection loses its seat. Cancel safe.
+    pub(crate) async fn take(self: &Arc<Self>, client: Option<ClientAddress>) -> Seat {
+        let seat = self.begin(client);
+        // The connection that loses its seat frees its permit at once.
+        let permit = self.anonymous.clone().acquire_owned().await.expect("the semaphore is never closed");
+        *seat.permit.lock() = Some(permit);
+        seat
+    }
+
+    /// The seat of a new connection, whose permit may not be free yet.
+    fn begin(self: &Arc<Self>, client: Option<ClientAddress>) -> Seat {
         let closer = CancellationToken::new();
         let mut open = self.open.lock();
+        let anonymous: Vec<Anonymous> = open.closers.iter().map(|(number, (own, _))| (*number, *own)).collect();
+        if let Some((number, limit)) = displaced(&anonymous, client, self.limits)
+            && let Some((_, displaced)) = open.closers.remove(&number)
+        {
+            displaced.cancel();
+            self.metrics.refused(NodeApiResource::Connection, limit);
+        }
         let number = open.next;
         open.next += 1;
-        open.closers.insert(number, closer.clone());
-        Seat {
-            seats: self.clone(),
-            number,
-            closer,
-            permit: Mutex::new(Some(permit)),
-            is_authenticated: Mutex::default(),
-        }
+        open.closers.insert(number, (client, closer.clone()));
+        Seat { seats: self.clone(), number, closer, permit: Mutex::default(), is_authenticated: Mutex::default() }
     }
 }
 
@@ -124,12 +152,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_new_connection_displaces_the_oldest_anonymous_one() {
-        let seats = Seats::new(SeatLimits { anonymous: 2, authenticated: 1 });
-        let (first, second) = (seats.take().await, seats.take().await);
+        let seats = Seats::new(SeatLimits { anonymous: 2, authenticated: 1, client: None });
+        let (first, second) = (seats.take(None).await, seats.take(None).await);
         assert!(first.authenticate());
-        let third = seats.take().await;
+        let third = seats.take(None).await;
         assert!(second.lost().now_or_never().is_none(), "the authenticated connection left its first seat");
-        let mut fourth = Box::pin(seats.take());
+        let mut fourth = Box::pin(seats.take(None));
         assert!(fourth.as_mut().now_or_never().is_none());
         assert!(second.lost().now_or_never().is_some(), "the oldest anonymous connection is closed");
         drop(second);
@@ -137,7 +165,7 @@ mod tests {
         assert!([&first, &third, &fourth].iter().all(|seat| seat.lost().now_or_never().is_none()));
 
         assert!(!third.authenticate() && first.authenticate());
-        let mut fifth = Box::pin(seats.take());
+        let mut fifth = Box::pin(seats.take(None));
         assert!(fifth.as_mut().now_or_never().is_none());
         assert!(third.lost().now_or_never().is_some(), "only one connection gets an authenticated seat");
         drop(first);

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::authentication::{Access, Authentication};
+use super::clients::ClientAddress;
 use super::listener::{Accepted, Listener, PeerCertificates};
 use super::seated::SeatedBytes;
 use super::seats::{Seat, Seats};
@@ -51,6 +52,8 @@ pub struct Connection {
     seat: Arc<Seat>,
     /// The certificates of the client.
     pub peer: PeerCertificates,
+    /// The address of the client. `None` over a Unix socket.
+    pub client: Option<ClientAddress>,
 }
 
 impl Connection {
@@ -72,7 +75,11 @@ pub async fn serve(
     let mut accepting = Accepting::new(listener);
     loop {
         let accepted = accepting.next().await;
-        let seat = seats.take().await;
+        let client = accepted.client();
+        if !seats.admits(client) {
+            continue;
+        }
+        let seat = seats.take(client).await;
         tokio::spawn(connection(accepted, seat, authentication.clone(), limits, router.clone()));
     }
 }
@@ -83,8 +90,9 @@ pub fn connections(listener: Listener, seats: Arc<Seats>) -> impl Stream<Item = 
     futures_util::stream::unfold((Accepting::new(listener), seats), async |(mut accepting, seats)| {
         loop {
             let accepted = accepting.next().await;
+            let client = accepted.client();
             if let Some((bytes, _)) = accepted.establish(HANDSHAKE_TIMEOUT).await {
-                let seat = Arc::new(seats.take().await);
+                let seat = Arc::new(seats.take(client).await);
                 return Some((SeatedBytes::new(bytes, seat), (accepting, seats)));
             }
         }
@@ -139,11 +147,12 @@ async fn connection(
     limits: TimeLimits,
     router: Router,
 ) {
-    let seat = Arc::new(seat);
+    let (seat, client) = (Arc::new(seat), accepted.client());
     let served = async {
         if let Some((bytes, peer)) = accepted.establish(HANDSHAKE_TIMEOUT).await {
             let bytes = SeatedBytes::new(bytes, seat.clone());
-            answer_requests(bytes, Connection { seat: seat.clone(), peer }, authentication, limits, router).await;
+            let connection = Connection { seat: seat.clone(), peer, client };
+            answer_requests(bytes, connection, authentication, limits, router).await;
         }
     };
     tokio::select! {

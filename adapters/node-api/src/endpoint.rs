@@ -25,7 +25,9 @@ use super::streams::Streams;
 use podwright_host::stats::RuntimeStats;
 use podwright_host::storage::FileStorage;
 use podwright_host::streaming::StreamingRuntime;
-use podwright_http_server::{Authentication, BlockingAnswers, Listener, SeatLimits, Seats, TimeLimits};
+use podwright_http_server::{
+    Authentication, BlockingAnswers, ClientLimits, Listener, Rate, SeatLimits, Seats, TimeLimits,
+};
 use podwright_metrics::Metrics;
 use podwright_model::text::reason;
 use podwright_ports::Clock;
@@ -36,7 +38,11 @@ const RETRY: Duration = Duration::from_secs(10);
 const LOG_SHARES: ShareLimits = ShareLimits { pod: 32, namespace: 96, node: 256, reserve: 64 };
 /// The seats of the listener. Authenticated clients have more seats: the API server opens one connection for each stream and each
 /// followed log, and such a connection may stay open for hours.
-const SEATS: SeatLimits = SeatLimits { anonymous: 64, authenticated: 1024 };
+const SEATS: SeatLimits = SeatLimits { anonymous: 256, authenticated: 1024, client: Some(CLIENT) };
+/// What one address may have before it authenticates itself. The API server connects once for each stream and each log, all at once if
+/// a client follows the logs of a whole deployment.
+const CLIENT: ClientLimits =
+    ClientLimits { open: 128, connects: Rate { burst: 512, every: Duration::from_millis(10) } };
 /// The time limits of a kubelet (`ListenAndServeKubeletServer`, `pkg/kubelet/server/server.go`, 1.36): clients keep idle connections for
 /// 90 s, and an answer may take four hours.
 const LIMITS: TimeLimits =
@@ -147,6 +153,7 @@ impl NodeApiEndpoint {
             blocking: BlockingAnswers::default(),
             config: Arc::new(parts.config),
         };
+        let refusals = api.metrics.node_api.clone();
         let NodeApiClients { authority, reviews } = clients;
         let gatekeeper = Arc::new(Gatekeeper::new(&node, reviews, authority.clone()));
         let router = router(api, gatekeeper);
@@ -163,7 +170,8 @@ impl NodeApiEndpoint {
             };
             tracing::info!(address = %listener.local_addr().unwrap_or(self.address), "the node API is served");
             let listener = Listener::Tls(listener, acceptor);
-            podwright_http_server::serve(listener, Seats::new(SEATS), Authentication::Router, LIMITS, router).await;
+            let seats = Seats::counted(SEATS, refusals);
+            podwright_http_server::serve(listener, seats, Authentication::Router, LIMITS, router).await;
         };
         tokio::select! {
             () = serve => {}

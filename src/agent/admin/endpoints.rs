@@ -28,7 +28,8 @@ use podwright_model::text::reason;
 /// The delay after a failure to listen on the port before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);
 /// The seats of each listener. Each watcher and each log reader may stay for ever, and needs a token or the socket.
-const SEATS: SeatLimits = SeatLimits { anonymous: 64, authenticated: page::MAX_WATCHERS + logs::MAX_READERS + 64 };
+const SEATS: SeatLimits =
+    SeatLimits { anonymous: 64, authenticated: page::MAX_WATCHERS + logs::MAX_READERS + 64, client: None };
 
 /// Why the admin endpoints cannot be served as configured.
 #[derive(Debug, thiserror::Error)]

@@ -5,18 +5,22 @@ use axum::body::{Body, Bytes};
 use axum::routing::get;
 use futures_util::stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::*;
-use crate::{SeatLimits, Token};
+use crate::{ClientLimits, Rate, SeatLimits, Token};
 
-const SEATS: SeatLimits = SeatLimits { anonymous: 8, authenticated: 4 };
+const SEATS: SeatLimits = SeatLimits { anonymous: 8, authenticated: 4, client: None };
 /// More bytes than socket buffers hold.
 const LARGE: usize = 32 << 20;
 
 /// Serves a short answer, a large answer, and an answer without end.
 async fn server(authentication: Authentication) -> SocketAddr {
+    server_with(SEATS, authentication).await
+}
+
+async fn server_with(seats: SeatLimits, authentication: Authentication) -> SocketAddr {
     let endless = || async {
         let beats = stream::unfold((), |()| async {
             sleep(Duration::from_secs(5)).await;
@@ -30,7 +34,7 @@ async fn server(authentication: Authentication) -> SocketAddr {
         .route("/endless", get(endless));
     let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
     let address = listener.address().unwrap();
-    tokio::spawn(serve(listener, Seats::new(SEATS), authentication, TimeLimits::default(), router));
+    tokio::spawn(serve(listener, Seats::new(seats), authentication, TimeLimits::default(), router));
     address
 }
 
@@ -139,4 +143,46 @@ async fn an_unread_answer_times_out_and_a_stream_continues() {
     let mut beats = vec![0; 1000];
     endless.read_exact(&mut beats).await.unwrap();
     assert!(begun.elapsed() > limit);
+}
+
+/// Connects from another address of this machine.
+async fn connect_from(client: &str, address: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(client.parse().unwrap(), 0)).unwrap();
+    socket.connect(address).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_with_many_connections_displaces_only_its_own() {
+    let connects = Rate { burst: 1000, every: Duration::from_secs(1) };
+    let seats = SeatLimits { client: Some(ClientLimits { open: 4, connects }), ..SEATS };
+    let address = server_with(seats, Authentication::Listener).await;
+    let mut quiet = connect_from("127.0.0.3", address).await;
+    run_other_tasks().await;
+    let mut crowd = Vec::new();
+    for _ in 0..20 {
+        crowd.push(connect_from("127.0.0.2", address).await);
+        run_other_tasks().await;
+    }
+    assert!(is_closed(&mut crowd[15]).await, "the oldest connections of the address were closed");
+    assert!(!is_closed(&mut crowd[16]).await, "the address keeps its last four");
+    assert!(!is_closed(&mut quiet).await, "the connection of another address stays open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_connects_too_often_is_refused_and_others_are_not() {
+    let connects = Rate { burst: 5, every: Duration::from_secs(3600) };
+    let seats = SeatLimits { client: Some(ClientLimits { open: 4, connects }), ..SEATS };
+    let address = server_with(seats, Authentication::Listener).await;
+    let asks = async |client: &str| {
+        let mut stream = connect_from(client, address).await;
+        // The server may have closed the connection already.
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
+        read_to_end(stream).await > 0
+    };
+    for _ in 0..5 {
+        assert!(asks("127.0.0.2").await);
+    }
+    assert!(!asks("127.0.0.2").await, "the sixth connection within the hour is closed");
+    assert!(asks("127.0.0.3").await);
 }
