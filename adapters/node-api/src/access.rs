@@ -22,13 +22,15 @@ use k8s_openapi::api::authorization::v1::{SubjectAccessReviewSpec, SubjectAccess
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::attributes::attributes;
 use super::client_authority::ClientAuthority;
 use super::expiring::ExpiringCache;
+use super::reviews::{ReviewQueue, TooManyReviews};
 use super::user::User;
+use podwright_http_server::ClientAddress;
+use podwright_metrics::NodeApiMetrics;
 use podwright_model::text::error_chain;
 use podwright_ports::ApiError;
 
@@ -39,10 +41,8 @@ pub const TOKEN_TTL: Duration = Duration::from_secs(2 * 60);
 pub const ALLOWED_TTL: Duration = Duration::from_secs(5 * 60);
 /// How long a missing permission is cached (`authorization.webhook.cacheUnauthorizedTTL`, same source).
 pub const DENIED_TTL: Duration = Duration::from_secs(30);
-/// The most users, and the most decisions, that are cached. A node has fewer clients.
+/// The most users, the most invalid tokens, and the most decisions, that are cached. A node has fewer clients.
 const MAX_CACHED: usize = 4096;
-/// The most reviews that are requested at a time. Clients with random tokens must not overload the API server.
-const MAX_REVIEWS: usize = 16;
 /// The most bytes of a token. The token of a service account has about a thousand.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
 /// The prefix of the WebSocket protocol in which a browser sends its bearer token, in base64 (`k8s.io/apiserver/pkg/authentication/request/websocket`).
@@ -76,6 +76,14 @@ pub(super) enum Refusal {
     Forbidden { user: String, verb: &'static str, subresources: Vec<&'static str> },
     /// The API server did not answer whether the user has the permission.
     Undecided { user: String, verb: &'static str, subresource: &'static str },
+    /// The API server reviews too many tokens or permissions, of this client or of all.
+    Busy,
+}
+
+impl From<TooManyReviews> for Refusal {
+    fn from(TooManyReviews: TooManyReviews) -> Self {
+        Refusal::Busy
+    }
 }
 
 /// Decides who may send a request.
@@ -84,24 +92,39 @@ pub(super) struct Gatekeeper {
     reviews: Arc<dyn Reviews>,
     authority: Option<Arc<ClientAuthority>>,
     /// The users of tokens, by the digest of the token.
-    users: Mutex<ExpiringCache<TokenDigest, Option<User>>>,
-    decisions: Mutex<ExpiringCache<(User, &'static str, &'static str), bool>>,
-    running: Semaphore,
+    users: Mutex<ExpiringCache<TokenDigest, User>>,
+    /// Tokens that are not valid. Clients with random tokens displace no user.
+    invalid: Mutex<ExpiringCache<TokenDigest, ()>>,
+    decisions: Mutex<ExpiringCache<Permission, bool>>,
+    /// The reviews of tokens, by the address of the client.
+    token_reviews: ReviewQueue<TokenDigest, Option<ClientAddress>, Result<Option<User>, String>>,
+    /// The reviews of permissions, by the user.
+    access_reviews: ReviewQueue<Permission, User, Result<bool, String>>,
 }
+
+/// A user, a verb and a subresource of the node.
+type Permission = (User, &'static str, &'static str);
 
 /// The SHA-256 digest of a token. The memory of the agent then contains no tokens of other users.
 type TokenDigest = [u8; 32];
 
 impl Gatekeeper {
     /// A gatekeeper for the node of this name. Without an authority, clients cannot authenticate by certificates.
-    pub(super) fn new(node: &str, reviews: Arc<dyn Reviews>, authority: Option<Arc<ClientAuthority>>) -> Self {
+    pub(super) fn new(
+        node: &str,
+        reviews: Arc<dyn Reviews>,
+        authority: Option<Arc<ClientAuthority>>,
+        metrics: &NodeApiMetrics,
+    ) -> Self {
         Gatekeeper {
             node: node.to_owned(),
             reviews,
             authority,
             users: Mutex::new(ExpiringCache::new(MAX_CACHED)),
+            invalid: Mutex::new(ExpiringCache::new(MAX_CACHED)),
             decisions: Mutex::new(ExpiringCache::new(MAX_CACHED)),
-            running: Semaphore::new(MAX_REVIEWS),
+            token_reviews: ReviewQueue::new(metrics.clone()),
+            access_reviews: ReviewQueue::new(metrics.clone()),
         }
     }
 
@@ -111,19 +134,19 @@ impl Gatekeeper {
     /// [`Refusal`] if the request must not be answered.
     pub(super) async fn admit(
         &self,
+        client: Option<ClientAddress>,
         peer: &[CertificateDer<'static>],
         headers: &HeaderMap,
         method: &Method,
         path: &str,
     ) -> Result<User, Refusal> {
-        let user = self.user(peer, headers).await.ok_or(Refusal::Unauthorized)?;
+        let user = self.user(client, peer, headers).await?.ok_or(Refusal::Unauthorized)?;
         let needed = attributes(method, path);
         for subresource in &needed.subresources {
-            match self.is_allowed(&user, needed.verb, subresource).await {
+            match self.is_allowed(&user, needed.verb, subresource).await? {
                 Ok(true) => return Ok(user),
                 Ok(false) => {}
                 Err(error) => {
-                    let error = error_chain(&error).to_string();
                     tracing::warn!(
                         user = user.name,
                         error,
@@ -138,43 +161,75 @@ impl Gatekeeper {
     }
 
     /// The user of the client certificate. Without a valid certificate, the user of the bearer token.
-    async fn user(&self, peer: &[CertificateDer<'static>], headers: &HeaderMap) -> Option<User> {
+    async fn user(
+        &self,
+        client: Option<ClientAddress>,
+        peer: &[CertificateDer<'static>],
+        headers: &HeaderMap,
+    ) -> Result<Option<User>, TooManyReviews> {
         if let Some(user) = self.authority.as_ref().and_then(|authority| authority.user(peer)) {
-            return Some(user);
+            return Ok(Some(user));
         }
-        let token = token(headers)?;
-        let key: TokenDigest = digest(&SHA256, token.as_bytes()).as_ref().try_into().ok()?;
+        let Some(token) = token(headers) else { return Ok(None) };
+        let key = token_digest(&token);
         let known = self.users.lock().get(&key, Instant::now());
         if let Some(user) = known {
-            return user;
+            return Ok(Some(user));
         }
-        let _running = self.running.acquire().await.ok()?;
-        match self.reviews.token(&token).await {
-            Ok(review) => {
-                let user = authenticated(review);
+        if self.invalid.lock().get(&key, Instant::now()).is_some() {
+            return Ok(None);
+        }
+        let reviews = self.reviews.clone();
+        let review = async move {
+            let answer = reviews.token(&token).await;
+            answer.map(authenticated).map_err(|error| error_chain(&error).to_string())
+        };
+        match self.token_reviews.answer(key, client, review).await? {
+            Ok(Some(user)) => {
                 self.users.lock().insert(key, user.clone(), TOKEN_TTL, Instant::now());
-                user
+                Ok(Some(user))
+            }
+            Ok(None) => {
+                self.invalid.lock().insert(key, (), TOKEN_TTL, Instant::now());
+                Ok(None)
             }
             Err(error) => {
-                let error = error_chain(&error).to_string();
                 tracing::warn!(error, "the API server does not authenticate a client of the node API");
-                None
+                Ok(None)
             }
         }
     }
 
-    async fn is_allowed(&self, user: &User, verb: &'static str, subresource: &'static str) -> Result<bool, ApiError> {
+    /// Whether a user has a permission, or the error of the API server.
+    async fn is_allowed(
+        &self,
+        user: &User,
+        verb: &'static str,
+        subresource: &'static str,
+    ) -> Result<Result<bool, String>, TooManyReviews> {
         let key = (user.clone(), verb, subresource);
         let known = self.decisions.lock().get(&key, Instant::now());
         if let Some(allowed) = known {
-            return Ok(allowed);
+            return Ok(Ok(allowed));
         }
-        let _running = self.running.acquire().await;
-        let allowed = is_permitted(&self.reviews.access(user.review(&self.node, verb, subresource)).await?);
-        let life = if allowed { ALLOWED_TTL } else { DENIED_TTL };
-        self.decisions.lock().insert(key, allowed, life, Instant::now());
-        Ok(allowed)
+        let (reviews, spec) = (self.reviews.clone(), user.review(&self.node, verb, subresource));
+        let review = async move {
+            let answer = reviews.access(spec).await;
+            answer.map(|review| is_permitted(&review)).map_err(|error| error_chain(&error).to_string())
+        };
+        let answer = self.access_reviews.answer(key.clone(), user.clone(), review).await?;
+        if let Ok(allowed) = answer {
+            let life = if allowed { ALLOWED_TTL } else { DENIED_TTL };
+            self.decisions.lock().insert(key, allowed, life, Instant::now());
+        }
+        Ok(answer)
     }
+}
+
+fn token_digest(token: &str) -> TokenDigest {
+    let mut sum = TokenDigest::default();
+    sum.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+    sum
 }
 
 /// The bearer token of a request, in its `Authorization` header (RFC 6750, section 2.1) or among the protocols of a WebSocket.

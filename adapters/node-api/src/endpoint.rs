@@ -155,7 +155,7 @@ impl NodeApiEndpoint {
         };
         let refusals = api.metrics.node_api.clone();
         let NodeApiClients { authority, reviews } = clients;
-        let gatekeeper = Arc::new(Gatekeeper::new(&node, reviews, authority.clone()));
+        let gatekeeper = Arc::new(Gatekeeper::new(&node, reviews, authority.clone(), &refusals));
         let router = router(api, gatekeeper);
         let follow = async {
             match authority {

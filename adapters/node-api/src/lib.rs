@@ -53,6 +53,7 @@ mod health;
 mod log_query;
 mod log_route;
 mod pod_list;
+mod reviews;
 mod routes;
 mod served_node;
 mod shares;

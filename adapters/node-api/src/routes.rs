@@ -105,7 +105,7 @@ async fn check(
     next: Next,
 ) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
-    let admitted = gatekeeper.admit(&connection.peer.0, headers, request.method(), path).await;
+    let admitted = gatekeeper.admit(connection.client, &connection.peer.0, headers, request.method(), path).await;
     let has_seat = admitted.is_ok() && connection.authenticate();
     let mut response = match refusal(admitted, headers, path, has_seat) {
         Some(refusal) => refusal,
@@ -143,6 +143,11 @@ fn refused(refusal: Refusal) -> Response {
         }
         Refusal::Undecided { user, verb, subresource } => {
             (StatusCode::INTERNAL_SERVER_ERROR, texts::authorization_error(&user, verb, subresource)).into_response()
+        }
+        Refusal::Busy => {
+            let why =
+                "too many clients wait for the API server to review their tokens and permissions: try again later\n";
+            (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")], why).into_response()
         }
     }
 }

@@ -1,7 +1,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::future::join_all;
 use k8s_openapi::api::authentication::v1::UserInfo;
-use tokio::time::advance;
+use tokio::time::{advance, sleep};
 
 use super::*;
 
@@ -41,7 +42,7 @@ impl Reviews for FakeReviews {
 
 fn gatekeeper(reviews: FakeReviews) -> (Arc<FakeReviews>, Gatekeeper) {
     let reviews = Arc::new(reviews);
-    (reviews.clone(), Gatekeeper::new("n1", reviews, None))
+    (reviews.clone(), Gatekeeper::new("n1", reviews, None, &NodeApiMetrics::default()))
 }
 
 fn headers(authorization: &str) -> HeaderMap {
@@ -49,7 +50,13 @@ fn headers(authorization: &str) -> HeaderMap {
 }
 
 async fn get(gatekeeper: &Gatekeeper, authorization: &str, path: &str) -> Result<User, Refusal> {
-    gatekeeper.admit(&[], &headers(authorization), &Method::GET, path).await
+    gatekeeper.admit(None, &[], &headers(authorization), &Method::GET, path).await
+}
+
+/// Requests the pods from the address 10.0.0.`last`.
+async fn pods_from(gatekeeper: &Gatekeeper, last: u8, authorization: &str) -> Result<User, Refusal> {
+    let client = Some(ClientAddress::from(std::net::IpAddr::from([10, 0, 0, last])));
+    gatekeeper.admit(client, &[], &headers(authorization), &Method::GET, "/pods").await
 }
 
 #[tokio::test]
@@ -58,7 +65,7 @@ async fn a_request_without_valid_credentials_is_unauthorized() {
     for bad in ["", "Bearer", "Bearer ", "Basic good", "Bearer bad", "good"] {
         assert_eq!(get(&gatekeeper, bad, "/pods").await, Err(Refusal::Unauthorized), "{bad}");
     }
-    let none = gatekeeper.admit(&[], &HeaderMap::new(), &Method::GET, "/pods").await;
+    let none = gatekeeper.admit(None, &[], &HeaderMap::new(), &Method::GET, "/pods").await;
     assert_eq!(none, Err(Refusal::Unauthorized));
     assert_eq!(reviews.tokens.load(Ordering::Relaxed), 1, "only a token is reviewed");
     assert_eq!(reviews.accesses.load(Ordering::Relaxed), 0);
@@ -115,30 +122,54 @@ async fn reviews_without_an_answer_permit_nothing_and_are_repeated() {
     assert_eq!(reviews.accesses.load(Ordering::Relaxed), 2);
 }
 
-/// Answers no token review, and counts those that run.
+/// Answers a review after a second, and counts the reviews. It knows the token `good`, and permits everything.
 #[derive(Default)]
-struct SilentReviews(AtomicUsize);
+struct SlowReviews {
+    tokens: AtomicUsize,
+    accesses: AtomicUsize,
+}
 
-impl Reviews for SilentReviews {
-    fn token<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<TokenReviewStatus, ApiError>> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Box::pin(std::future::pending())
+impl Reviews for SlowReviews {
+    fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<TokenReviewStatus, ApiError>> {
+        self.tokens.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            sleep(Duration::from_secs(1)).await;
+            let user = UserInfo { username: Some("eve".into()), ..UserInfo::default() };
+            let authenticated = Some(token == "good");
+            Ok(TokenReviewStatus { authenticated, user: Some(user), ..TokenReviewStatus::default() })
+        })
     }
 
     fn access(&self, _: SubjectAccessReviewSpec) -> BoxFuture<'_, Result<SubjectAccessReviewStatus, ApiError>> {
-        Box::pin(std::future::pending())
+        self.accesses.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async {
+            sleep(Duration::from_secs(1)).await;
+            Ok(SubjectAccessReviewStatus { allowed: true, ..SubjectAccessReviewStatus::default() })
+        })
     }
 }
 
-#[tokio::test]
-async fn clients_with_random_tokens_cause_a_limited_number_of_reviews_at_a_time() {
-    let reviews = Arc::new(SilentReviews::default());
-    let gatekeeper = Gatekeeper::new("n1", reviews.clone(), None);
-    let tokens: Vec<String> = (0..100).map(|number| format!("Bearer token-{number}")).collect();
-    let requests = tokens.iter().map(|token| get(&gatekeeper, token, "/pods"));
-    let all = futures_util::future::join_all(requests);
-    assert!(tokio::time::timeout(Duration::from_millis(100), all).await.is_err());
-    assert_eq!(reviews.0.load(Ordering::Relaxed), MAX_REVIEWS);
+#[tokio::test(start_paused = true)]
+async fn requests_of_one_user_at_a_time_share_the_reviews() {
+    let reviews = Arc::new(SlowReviews::default());
+    let gatekeeper = Gatekeeper::new("n1", reviews.clone(), None, &NodeApiMetrics::default());
+    let requests = (0..50).map(|_| get(&gatekeeper, "Bearer good", "/metrics"));
+    assert!(join_all(requests).await.iter().all(Result::is_ok));
+    assert_eq!((reviews.tokens.load(Ordering::Relaxed), reviews.accesses.load(Ordering::Relaxed)), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_with_random_tokens_do_not_keep_a_user_of_another_address_out() {
+    let reviews = Arc::new(SlowReviews::default());
+    let gatekeeper = Gatekeeper::new("n1", reviews.clone(), None, &NodeApiMetrics::default());
+    let random: Vec<String> = (0..100).map(|number| format!("Bearer token-{number}")).collect();
+    let crowd = join_all(random.iter().map(|own| pods_from(&gatekeeper, 1, own)));
+    let (refused, admitted) = tokio::join!(crowd, pods_from(&gatekeeper, 2, "Bearer good"));
+    assert_eq!(admitted, Ok(eve()));
+    let busy = refused.iter().filter(|answer| **answer == Err(Refusal::Busy)).count();
+    let unauthorized = refused.iter().filter(|answer| **answer == Err(Refusal::Unauthorized)).count();
+    assert_eq!((busy, unauthorized), (92, 8), "an address has eight reviews at a time");
+    assert_eq!(reviews.tokens.load(Ordering::Relaxed), 9);
 }
 
 #[tokio::test]
