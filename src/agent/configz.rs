@@ -35,7 +35,7 @@ pub(crate) fn configz(args: &RunArgs) -> Value {
     json!({"kubeletconfig": config})
 }
 
-fn server(NodeApiArgs { node_api, client_ca_file }: &NodeApiArgs) -> Value {
+fn server(NodeApiArgs { node_api, client_ca_file, .. }: &NodeApiArgs) -> Value {
     let address = node_api.address();
     let webhook = json!({"cacheAuthorizedTTL": duration(ALLOWED_TTL), "cacheUnauthorizedTTL": duration(DENIED_TTL)});
     let x509 = client_ca_file.as_ref().map_or_else(|| json!({}), |file| json!({"clientCAFile": file}));

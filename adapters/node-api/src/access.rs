@@ -24,7 +24,7 @@ use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 
-use super::attributes::attributes;
+use super::attributes::{StreamVerb, attributes};
 use super::client_authority::ClientAuthority;
 use super::expiring::ExpiringCache;
 use super::reviews::{ReviewQueue, TooManyReviews};
@@ -91,6 +91,7 @@ pub(super) struct Gatekeeper {
     node: String,
     reviews: Arc<dyn Reviews>,
     authority: Option<Arc<ClientAuthority>>,
+    streams: StreamVerb,
     /// The users of tokens, by the digest of the token.
     users: Mutex<ExpiringCache<TokenDigest, User>>,
     /// Tokens that are not valid. Clients with random tokens displace no user.
@@ -114,12 +115,14 @@ impl Gatekeeper {
         node: &str,
         reviews: Arc<dyn Reviews>,
         authority: Option<Arc<ClientAuthority>>,
+        streams: StreamVerb,
         metrics: &NodeApiMetrics,
     ) -> Self {
         Gatekeeper {
             node: node.to_owned(),
             reviews,
             authority,
+            streams,
             users: Mutex::new(ExpiringCache::new(MAX_CACHED)),
             invalid: Mutex::new(ExpiringCache::new(MAX_CACHED)),
             decisions: Mutex::new(ExpiringCache::new(MAX_CACHED)),
@@ -141,7 +144,7 @@ impl Gatekeeper {
         path: &str,
     ) -> Result<User, Refusal> {
         let user = self.user(client, peer, headers).await?.ok_or(Refusal::Unauthorized)?;
-        let needed = attributes(method, path);
+        let needed = attributes(method, path, self.streams);
         for subresource in &needed.subresources {
             match self.is_allowed(&user, needed.verb, subresource).await? {
                 Ok(true) => return Ok(user),

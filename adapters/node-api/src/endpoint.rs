@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::access::{Gatekeeper, Reviews};
+use super::attributes::StreamVerb;
 use super::client_authority::{AnyClientVerifier, ClientAuthority, ClientAuthorityError};
 use super::container_logs::LogReaders;
 use super::routes::{NodeApi, router};
@@ -59,6 +60,7 @@ pub struct NodeApiEndpoint {
 pub struct NodeApiClients {
     authority: Option<Arc<ClientAuthority>>,
     reviews: Arc<dyn Reviews>,
+    streams: StreamVerb,
 }
 
 /// The data that the node API serves.
@@ -94,7 +96,13 @@ impl NodeApiClients {
             );
         }
         let authority = authority.map(ClientAuthority::open).transpose()?;
-        Ok(NodeApiClients { authority, reviews })
+        Ok(NodeApiClients { authority, reviews, streams: StreamVerb::default() })
+    }
+
+    /// The same clients, with this verb for streams.
+    #[must_use]
+    pub fn stream_verb(self, streams: StreamVerb) -> Self {
+        NodeApiClients { streams, ..self }
     }
 }
 
@@ -154,8 +162,8 @@ impl NodeApiEndpoint {
             config: Arc::new(parts.config),
         };
         let refusals = api.metrics.node_api.clone();
-        let NodeApiClients { authority, reviews } = clients;
-        let gatekeeper = Arc::new(Gatekeeper::new(&node, reviews, authority.clone(), &refusals));
+        let NodeApiClients { authority, reviews, streams } = clients;
+        let gatekeeper = Arc::new(Gatekeeper::new(&node, reviews, authority.clone(), streams, &refusals));
         let router = router(api, gatekeeper);
         let follow = async {
             match authority {

@@ -64,6 +64,7 @@ mod streams;
 mod user;
 
 pub use access::{ALLOWED_TTL, DENIED_TTL, Reviews, TOKEN_TTL};
+pub use attributes::StreamVerb;
 pub use client_authority::ClientAuthorityError;
 pub use container_logs::{LogPermit, LogReaders, LogRequest, NoRun, OpenLog, OpenLogError};
 pub use endpoint::{NodeApiClients, NodeApiContent, NodeApiEndpoint};

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use podwright_node_api::StreamVerb;
 
 /// Where the node API is served, and to whom.
 #[derive(Args, Clone, Debug)]
@@ -19,6 +20,28 @@ pub(crate) struct NodeApiArgs {
     /// /etc/kubernetes/pki/ca.crt. The agent reads the file again every minute. Other clients need a token.
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     pub(crate) client_ca_file: Option<PathBuf>,
+    /// The verb on nodes/proxy that a client needs to run commands, attach to containers and forward ports over WebSocket.
+    #[arg(long, value_name = "VERB", value_enum, default_value_t, requires = "kubeconfig")]
+    pub(crate) websocket_verb: WebSocketVerb,
+}
+
+/// The verb that a client of a WebSocket needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WebSocketVerb {
+    /// As over SPDY. A client that may only read cannot run commands
+    #[default]
+    Create,
+    /// As with a kubelet
+    Get,
+}
+
+impl From<WebSocketVerb> for StreamVerb {
+    fn from(verb: WebSocketVerb) -> Self {
+        match verb {
+            WebSocketVerb::Create => StreamVerb::Create,
+            WebSocketVerb::Get => StreamVerb::OfMethod,
+        }
+    }
 }
 
 impl NodeApiArgs {
@@ -97,9 +120,13 @@ mod tests {
         assert_eq!(address(&[]), "0.0.0.0:10250");
         assert_eq!(address(&["--kubeconfig=k", "--node-api=[::]:1"]), "[::]:1");
         assert_eq!(address(&["--kubeconfig=k", "--node-api=off"]), "off");
+        let verb = |flags: &[&str]| StreamVerb::from(parse(flags).unwrap().websocket_verb);
+        assert_eq!(verb(&[]), StreamVerb::Create);
+        assert_eq!(verb(&["--kubeconfig=k", "--websocket-verb=get"]), StreamVerb::OfMethod);
         for (flags, says) in [
             (&["--node-api=off"][..], "--kubeconfig"),
             (&["--client-ca-file=f"], "--kubeconfig"),
+            (&["--websocket-verb=get"], "--kubeconfig"),
             (&["--kubeconfig=k", "--node-api=10250"], "write it like 0.0.0.0:10250"),
             (&["--kubeconfig=k", "--node-api=off", "--client-ca-file=f"], "has no effect with --node-api off"),
         ] {

@@ -41,7 +41,8 @@ impl NodeApiServer {
     ) -> Result<Option<Self>, RunError> {
         let Some(address) = args.node_api.node_api.address() else { return Ok(None) };
         let reviews = Arc::new(ClusterReviews(KubeReviews::new(client.clone())));
-        let clients = NodeApiClients::new(reviews, args.node_api.client_ca_file.as_deref())?;
+        let clients = NodeApiClients::new(reviews, args.node_api.client_ca_file.as_deref())?
+            .stream_verb(args.node_api.websocket_verb.into());
         let certificate = source(args, root, node, addresses, client);
         Ok(Some(NodeApiServer { endpoint: NodeApiEndpoint::bind(address).await, clients, certificate }))
     }

@@ -91,6 +91,14 @@ async fn clients_need_credentials_and_a_permission() {
     assert_eq!(prometheus.code("/pods").await, 200);
     assert_eq!(reviews("subjectaccessreviews"), before, "decisions are cached");
 
+    cluster.server.grant(Grant::new("reader", "get", "nodes/proxy"));
+    let reader =
+        NodeClient::new(&agent, Some(cluster.server.client_certificate(&User::new("reader", &[]))), None).await;
+    assert_eq!(reader.code("/configz").await, 200);
+    let refused = reader.get("/exec/default/web/main?command=sh&output=1").await;
+    let forbidden = "Forbidden (user=reader, verb=create, resource=nodes, subresource(s)=[proxy])\n";
+    assert_eq!(refused, (403, forbidden.to_owned()), "a client that may only read runs no command");
+
     // The certificate of the API server.
     let admin = NodeClient::new(&agent, Some(cluster.server.client_certificate(&administrator())), None).await;
     assert_eq!(admin.get("/healthz").await, (200, "ok".to_owned()));

@@ -42,7 +42,7 @@ impl Reviews for FakeReviews {
 
 fn gatekeeper(reviews: FakeReviews) -> (Arc<FakeReviews>, Gatekeeper) {
     let reviews = Arc::new(reviews);
-    (reviews.clone(), Gatekeeper::new("n1", reviews, None, &NodeApiMetrics::default()))
+    (reviews.clone(), Gatekeeper::new("n1", reviews, None, StreamVerb::OfMethod, &NodeApiMetrics::default()))
 }
 
 fn headers(authorization: &str) -> HeaderMap {
@@ -152,7 +152,7 @@ impl Reviews for SlowReviews {
 #[tokio::test(start_paused = true)]
 async fn requests_of_one_user_at_a_time_share_the_reviews() {
     let reviews = Arc::new(SlowReviews::default());
-    let gatekeeper = Gatekeeper::new("n1", reviews.clone(), None, &NodeApiMetrics::default());
+    let gatekeeper = Gatekeeper::new("n1", reviews.clone(), None, StreamVerb::OfMethod, &NodeApiMetrics::default());
     let requests = (0..50).map(|_| get(&gatekeeper, "Bearer good", "/metrics"));
     assert!(join_all(requests).await.iter().all(Result::is_ok));
     assert_eq!((reviews.tokens.load(Ordering::Relaxed), reviews.accesses.load(Ordering::Relaxed)), (1, 1));
@@ -161,7 +161,7 @@ async fn requests_of_one_user_at_a_time_share_the_reviews() {
 #[tokio::test(start_paused = true)]
 async fn clients_with_random_tokens_do_not_keep_a_user_of_another_address_out() {
     let reviews = Arc::new(SlowReviews::default());
-    let gatekeeper = Gatekeeper::new("n1", reviews.clone(), None, &NodeApiMetrics::default());
+    let gatekeeper = Gatekeeper::new("n1", reviews.clone(), None, StreamVerb::OfMethod, &NodeApiMetrics::default());
     let random: Vec<String> = (0..100).map(|number| format!("Bearer token-{number}")).collect();
     let crowd = join_all(random.iter().map(|own| pods_from(&gatekeeper, 1, own)));
     let (refused, admitted) = tokio::join!(crowd, pods_from(&gatekeeper, 2, "Bearer good"));
