@@ -56,6 +56,8 @@ pub(crate) enum RunError {
     ClientAuthority(#[from] podwright_node_api::ClientAuthorityError),
     #[error(transparent)]
     Serving(#[from] super::certificates::ServingError),
+    #[error("cannot start the threads of the node API: raise the limit of processes of the agent's user")]
+    NodeApi(#[source] io::Error),
     #[error("cannot keep the identity of the agent: make the root directory writable")]
     Instance(#[source] io::Error),
     #[error(
@@ -170,9 +172,10 @@ async fn serve(
     if let Some(cluster) = cluster {
         cluster.start(&name, &control.node, &view, sources.clone());
     }
-    if let Some(node_api) = node_api {
-        node_api.start(&args, &name, view.clone(), handles, stop.clone()).await?;
-    }
+    let node_api = match node_api {
+        Some(node_api) => Some(node_api.start(&args, &name, view.clone(), handles, stop.clone()).await?),
+        None => None,
+    };
     let mut link = admin.as_ref().map(AdminServer::link);
     if terminal.is_none()
         && let Some(link) = link.clone()
@@ -242,6 +245,9 @@ async fn serve(
         tracing::warn!(
             "the file of claims is not written yet: a kubelet must not read it before another agent has stopped"
         );
+    }
+    if let Some(node_api) = node_api {
+        node_api.ended().await;
     }
     if let Some(admin) = admin {
         let _files_removed = admin.await;

@@ -1,6 +1,7 @@
 //! The endpoint of the node API: a TCP port with TLS.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{self, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use super::served_node::ServedNode;
 use super::shares::ShareLimits;
 use super::stats::VolumeMeter;
 use super::streams::Streams;
+use super::threads::NodeApiThreads;
 use podwright_host::stats::RuntimeStats;
 use podwright_host::storage::FileStorage;
 use podwright_host::streaming::StreamingRuntime;
@@ -53,7 +55,7 @@ const LIMITS: TimeLimits =
 pub struct NodeApiEndpoint {
     address: SocketAddr,
     /// `None` if the address was in use at the start. The agent then tries again.
-    listener: Option<TcpListener>,
+    listener: Option<net::TcpListener>,
 }
 
 /// Finds the clients that may use the node API.
@@ -107,9 +109,9 @@ impl NodeApiClients {
 }
 
 impl NodeApiEndpoint {
-    /// Listens on an address. If that fails, [`serve`](NodeApiEndpoint::serve) tries again.
+    /// Listens on an address. If that fails, the server tries again.
     pub async fn bind(address: SocketAddr) -> Self {
-        let listener = match TcpListener::bind(address).await {
+        let listener = match TcpListener::bind(address).await.and_then(TcpListener::into_std) {
             Ok(listener) => Some(listener),
             Err(error) => {
                 tracing::error!(
@@ -130,8 +132,22 @@ impl NodeApiEndpoint {
         bound.unwrap_or(self.address).port()
     }
 
-    /// Serves the node API with this certificate until `stop` is cancelled.
-    pub async fn serve(
+    /// Serves the node API with this certificate until `stop` is cancelled, on threads of its own.
+    ///
+    /// # Errors
+    /// The system's error if it gives no thread.
+    pub fn start(
+        self,
+        node: String,
+        clients: NodeApiClients,
+        certificate: Arc<dyn ResolvesServerCert>,
+        parts: NodeApiContent,
+        stop: CancellationToken,
+    ) -> io::Result<NodeApiThreads> {
+        NodeApiThreads::start(self.serve(node, clients, certificate, parts, stop))
+    }
+
+    async fn serve(
         self,
         node: String,
         clients: NodeApiClients,
@@ -172,9 +188,10 @@ impl NodeApiEndpoint {
             }
         };
         let serve = async {
-            let listener = match self.listener {
-                Some(listener) => listener,
-                None => bound(self.address).await,
+            // The listener belongs to the runtime that accepts its connections.
+            let listener = match self.listener.map(TcpListener::from_std) {
+                Some(Ok(listener)) => listener,
+                Some(Err(_)) | None => bound(self.address).await,
             };
             tracing::info!(address = %listener.local_addr().unwrap_or(self.address), "the node API is served");
             let listener = Listener::Tls(listener, acceptor);

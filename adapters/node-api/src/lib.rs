@@ -24,14 +24,15 @@
 //! # ) -> Result<(), Box<dyn std::error::Error>> {
 //! let clients = NodeApiClients::new(reviews, Some(Path::new("/etc/kubernetes/pki/ca.crt")))?;
 //! let endpoint = NodeApiEndpoint::bind(([0, 0, 0, 0], 10250).into()).await;
-//! endpoint.serve("node-1".to_owned(), clients, certificate, content, stop).await;
+//! let threads = endpoint.start("node-1".to_owned(), clients, certificate, content, stop)?;
+//! threads.ended().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # Parts
 //!
-//! - [`NodeApiEndpoint`]: the port, which serves [`NodeApiContent`] to [`NodeApiClients`].
+//! - [`NodeApiEndpoint`]: the port, which serves [`NodeApiContent`] to [`NodeApiClients`] on [`NodeApiThreads`] of its own.
 //! - [`ServedNode`]: the queries of the node, which a user of the crate implements.
 //! - [`Reviews`]: what the gatekeeper requests from the API server, which a user of the crate implements.
 //! - [`Streams`]: commands, attached terminals and forwarded ports, over WebSocket and [`spdy`].
@@ -61,6 +62,7 @@ pub mod spdy;
 mod stats;
 mod stream_routes;
 mod streams;
+mod threads;
 mod user;
 
 pub use access::{ALLOWED_TTL, DENIED_TTL, Reviews, TOKEN_TTL};
@@ -72,3 +74,4 @@ pub use pod_list::pod_list;
 pub use served_node::{ServedNode, ServedPod};
 pub use shares::{FullShare, ShareLimits};
 pub use streams::{IDLE_LIMIT, Stream, Streams};
+pub use threads::NodeApiThreads;

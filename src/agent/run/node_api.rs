@@ -7,7 +7,9 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::authentication::v1::TokenReviewStatus;
 use k8s_openapi::api::authorization::v1::{SubjectAccessReviewSpec, SubjectAccessReviewStatus};
 use kube::Client;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::RunError;
 use super::node::RuntimeHandles;
@@ -17,7 +19,7 @@ use crate::agent::cli::RunArgs;
 use crate::agent::configz::configz;
 use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
-use podwright_node_api::{NodeApiClients, NodeApiContent, NodeApiEndpoint, Reviews};
+use podwright_node_api::{NodeApiClients, NodeApiContent, NodeApiEndpoint, NodeApiThreads, Reviews};
 use podwright_ports::{ApiError, HostIps};
 
 /// The port of the node API with its certificate, and the clients that may use it.
@@ -40,7 +42,8 @@ impl NodeApiServer {
         client: Client,
     ) -> Result<Option<Self>, RunError> {
         let Some(address) = args.node_api.node_api.address() else { return Ok(None) };
-        let reviews = Arc::new(ClusterReviews(KubeReviews::new(client.clone())));
+        let reviews = ClusterReviews { reviews: KubeReviews::new(client.clone()), runtime: Handle::current() };
+        let reviews = Arc::new(reviews);
         let clients = NodeApiClients::new(reviews, args.node_api.client_ca_file.as_deref())?
             .stream_verb(args.node_api.websocket_verb.into());
         let certificate = source(args, root, node, addresses, client);
@@ -55,7 +58,7 @@ impl NodeApiServer {
     /// Serves the node API until `stop` is cancelled.
     ///
     /// # Errors
-    /// [`RunError`] if there is no certificate.
+    /// [`RunError`] if there is no certificate or no thread.
     pub(super) async fn start(
         self,
         args: &RunArgs,
@@ -63,7 +66,7 @@ impl NodeApiServer {
         view: NodeView,
         handles: RuntimeHandles,
         stop: CancellationToken,
-    ) -> Result<(), RunError> {
+    ) -> Result<NodeApiThreads, RunError> {
         let certificate = serving(self.certificate, view.metrics.certificates.clone(), stop.clone()).await?;
         let parts = NodeApiContent {
             node: Arc::new(view.clone()),
@@ -75,21 +78,37 @@ impl NodeApiServer {
             stats: handles.stats,
             config: configz(args),
         };
-        actix::spawn(self.endpoint.serve(node.to_owned(), self.clients, certificate, parts, stop));
-        Ok(())
+        let threads = self.endpoint.start(node.to_owned(), self.clients, certificate, parts, stop);
+        threads.map_err(RunError::NodeApi)
     }
 }
 
-/// The reviews of the cluster, for the gatekeeper of the node API.
-struct ClusterReviews(KubeReviews);
+/// The reviews of the cluster, for the gatekeeper of the node API. They run in the runtime of the client: it keeps the connections to the
+/// API server, and the node API ends before it.
+struct ClusterReviews {
+    reviews: KubeReviews,
+    runtime: Handle,
+}
+
+impl ClusterReviews {
+    fn call<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, ApiError>> {
+        let task = AbortOnDropHandle::new(self.runtime.spawn(call));
+        async move { task.await.unwrap_or_else(|error| Err(ApiError::unavailable(error, None))) }.boxed()
+    }
+}
 
 impl Reviews for ClusterReviews {
     fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<TokenReviewStatus, ApiError>> {
-        self.0.token(token).boxed()
+        let (reviews, token) = (self.reviews.clone(), token.to_owned());
+        self.call(async move { reviews.token(&token).await })
     }
 
     fn access(&self, spec: SubjectAccessReviewSpec) -> BoxFuture<'_, Result<SubjectAccessReviewStatus, ApiError>> {
-        self.0.access(spec).boxed()
+        let reviews = self.reviews.clone();
+        self.call(async move { reviews.access(spec).await })
     }
 }
 
