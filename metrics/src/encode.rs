@@ -29,10 +29,27 @@ impl Format {
     }
 }
 
+/// Labels whose values name a pod, the node or a file of it. All other labels have values that the agent, its runtime or its drivers
+/// choose.
+const NAMES: [&str; 6] = ["container", "namespace", "node", "pod", "pod_uid", "socket_path"];
+
 /// The whole registry in `format`: families by name, series by labels.
 pub(crate) fn encode(registry: &Registry, format: Format) -> String {
+    text::render(text::parse(&exposition(registry)), format)
+}
+
+/// The registry in `format`, without the families that name pods, the node or its files.
+pub(crate) fn encode_without_names(registry: &Registry, format: Format) -> String {
+    let exposed = exposition(registry);
+    let mut families = text::parse(&exposed);
+    families.retain(|family| !family.has_label(&NAMES));
+    text::render(families, format)
+}
+
+/// The registry in the form of the client library.
+fn exposition(registry: &Registry) -> String {
     let mut encoded = String::new();
     prometheus_client::encoding::text::encode(&mut encoded, registry)
         .expect("a String takes every write, and no metric of this crate refuses to be encoded");
-    text::render(text::parse(&encoded), format)
+    encoded
 }

@@ -174,6 +174,12 @@ impl Metrics {
     pub fn encode(&self, format: Format) -> String {
         encode::encode(&self.registry, format)
     }
+
+    /// As [`encode`](Metrics::encode), without the families whose labels name pods, the node or its files. For clients that may not know
+    /// which pods the node has.
+    pub fn encode_without_names(&self, format: Format) -> String {
+        encode::encode_without_names(&self.registry, format)
+    }
 }
 
 impl Default for Metrics {

@@ -37,6 +37,7 @@ use super::view::{NodeControl, NodeView};
 pub(crate) use endpoints::{AdminEndpoints, AdminError, AdminServer, TlsSettings, remove_leftovers};
 use guard::{Guard, guard};
 use podwright_http_server::{Access, BlockingAnswers, MAX_ECHO_BYTES, negotiate};
+use podwright_metrics::Metrics;
 use podwright_node_api::{ServedNode, pod_list};
 use recording::RecordingEndpoint;
 
@@ -111,7 +112,7 @@ async fn healthz(State(view): State<NodeView>) -> Response {
 
 /// The reason of a source may quote a manifest, so only authenticated clients get it.
 async fn readyz(State(view): State<NodeView>, access: Option<Extension<Access>>) -> Response {
-    let is_public = access.is_some_and(|Extension(access)| access != Access::Full);
+    let is_public = is_public(access);
     let reason = |source: &MissingSource| {
         let why = if is_public { String::new() } else { source.reason() };
         format!("source {} has not delivered{}", source.kind, plain(&why, MAX_PROBLEM_BYTES))
@@ -150,9 +151,24 @@ async fn pods(State(view): State<NodeView>, State(blocking): State<BlockingAnswe
     blocking.answer(view, |view| pod_list(&ServedNode::pods(view))).await
 }
 
-async fn metrics(State(view): State<NodeView>, headers: HeaderMap) -> Response {
-    let format = negotiate(accept(&headers));
-    ([(CONTENT_TYPE, format.content_type())], view.metrics.encode(format)).into_response()
+/// The labels of probes name the pods of the node, so only authenticated clients get them.
+async fn metrics(
+    State(view): State<NodeView>,
+    State(blocking): State<BlockingAnswers>,
+    access: Option<Extension<Access>>,
+    headers: HeaderMap,
+) -> Response {
+    let (format, is_public) = (negotiate(accept(&headers)), is_public(access));
+    let answer = move |metrics: &Metrics| {
+        let text = if is_public { metrics.encode_without_names(format) } else { metrics.encode(format) };
+        ([(CONTENT_TYPE, format.content_type())], text)
+    };
+    blocking.answer(view.metrics, answer).await
+}
+
+/// Whether the client of a request may not read everything.
+fn is_public(access: Option<Extension<Access>>) -> bool {
+    access.is_some_and(|Extension(access)| access != Access::Full)
 }
 
 /// The query parameter that chooses the form of the answer. `output` is an alias of `format`.

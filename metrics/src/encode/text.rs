@@ -103,6 +103,11 @@ pub(super) fn render(mut families: Vec<Family<'_>>, format: Format) -> String {
 const COUNTER: &str = "counter";
 
 impl Family<'_> {
+    /// Whether a series has one of these labels.
+    pub(super) fn has_label(&self, names: &[&str]) -> bool {
+        self.samples.iter().flat_map(|sample| &sample.labels).any(|(name, _)| names.contains(name))
+    }
+
     /// The name in the family's header. The classic format uses the name of a counter's samples.
     fn shown_name(&self, format: Format) -> String {
         let suffix = if format == Format::Classic { self.total() } else { "" };

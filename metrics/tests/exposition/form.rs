@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use podwright_metrics::{Format, Metrics};
 
-use crate::scrape::Family;
+use crate::scrape::{Family, Scrape, scrape};
 use crate::touch::touch_everything;
 use crate::{FORMATS, scraped};
 
@@ -75,6 +75,74 @@ fn families_are_those_of_the_table_in_both_formats() {
             assert_eq!(&shown[name], fact, "{name} in {format:?}");
         }
     }
+}
+
+#[test]
+fn families_that_name_pods_or_the_node_can_be_left_out() {
+    let metrics = Metrics::new();
+    touch_everything(&metrics);
+    for format in FORMATS {
+        let (all, rest) = (scraped(&metrics, format), scrape(&metrics.encode_without_names(format), format));
+        let names = |scrape: &Scrape| -> BTreeSet<String> {
+            scrape.families.iter().map(|family| family.name.clone()).collect()
+        };
+        let left_out: Vec<String> = names(&all).difference(&names(&rest)).cloned().collect();
+        let probes = if format == Format::Classic { "prober_probe_total" } else { "prober_probe" };
+        let mut expected =
+            ["kubelet_node_name", "plugin_manager_total_plugins", "prober_probe_duration_seconds", probes];
+        expected.sort_unstable();
+        assert_eq!(left_out, expected, "{format:?}");
+    }
+}
+
+/// A new label may name a pod of a tenant. Then it belongs to the names that are left out.
+#[test]
+fn labels_have_values_of_closed_sets_or_are_known_to_name_something() {
+    const KNOWN: [&str; 40] = [
+        "actor",
+        "code",
+        "config",
+        "container",
+        "container_state",
+        "container_type",
+        "driver_name",
+        "eviction_signal",
+        "exit_code",
+        "grpc_status_code",
+        "image_size_in_bytes",
+        "is_error",
+        "lifecycle",
+        "limit",
+        "method_name",
+        "name",
+        "namespace",
+        "node",
+        "operation",
+        "operation_name",
+        "operation_type",
+        "outcome",
+        "part",
+        "pod",
+        "pod_uid",
+        "preemption_signal",
+        "probe_type",
+        "reason",
+        "reason_detail",
+        "requirement",
+        "resource",
+        "result",
+        "retry_trigger",
+        "runtime_handler",
+        "server_api_version",
+        "socket_path",
+        "state",
+        "static",
+        "subresource",
+        "success",
+    ];
+    let facts = facts(include_str!("families.txt"));
+    let labels: BTreeSet<&str> = facts.values().flat_map(|fact| &fact.labels).map(String::as_str).collect();
+    assert_eq!(labels.into_iter().collect::<Vec<_>>(), KNOWN);
 }
 
 #[test]

@@ -57,6 +57,8 @@ async fn other_users_get_health_and_metrics_only() {
             assert!(code == 200 && !body.contains("web-n1"), "{path} {code}: {body}");
         }
     }
+    let names_the_node = |headers: &str| agent.get_from_port("/metrics", headers).1.contains("kubelet_node_name{");
+    assert!(!names_the_node("") && !names_the_node(&wrong) && names_the_node(&right));
     for path in PRIVATE {
         for headers in ["", &wrong, "Authorization: Basic eDp5\r\n", "Cookie: token=x\r\n"] {
             let (code, body) = agent.get_from_port(path, headers);
