@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use crate::agent::client::is_page_host;
 use crate::agent::program::Program;
 use podwright_http_server::{Access, MAX_ECHO_BYTES};
 use podwright_model::text::plain;
@@ -90,7 +91,8 @@ fn foreign_host(headers: &HeaderMap) -> Option<&str> {
     headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default()).find(|host| !is_local(host))
 }
 
-/// Whether a host, with or without a port, is a loopback name or address. A port is digits, or nothing after the colon
+/// Whether a host, with or without a port, is a loopback name or address, or the host of a link to the page. A page that an earlier
+/// agent has served gets an answer too, so that it can ask for the new link. A port is digits, or nothing after the colon
 /// (RFC 3986, section 3.2).
 fn is_local(host: &str) -> bool {
     let (name, port) = match host.strip_prefix('[') {
@@ -98,7 +100,8 @@ fn is_local(host: &str) -> bool {
         None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
     let port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
-    port && (name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()))
+    let is_address = || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    port && (name.eq_ignore_ascii_case("localhost") || is_page_host(name) || is_address())
 }
 
 #[cfg(test)]
@@ -111,6 +114,15 @@ mod tests {
     fn only_loopback_hosts_are_accepted() {
         for host in ["127.0.0.1:10255", "localhost:80", "LOCALHOST", "[::1]:80", "[::1]", "127.1.2.3", "localhost:"] {
             assert!(is_local(host), "{host}");
+        }
+        let page = "00112233445566778899aabbccddeeff";
+        for (host, expected) in [
+            (format!("{page}.localhost:10255"), true),
+            (format!("{page}.ip6.localhost:10255"), true),
+            (format!("{page}.localhost.evil.example"), false),
+            ("app.localhost:10255".to_owned(), false),
+        ] {
+            assert_eq!(is_local(&host), expected, "{host}");
         }
         let foreign =
             ["evil.example:10255", "", "10.0.0.1", "[fe80::1]:80", "localhost.evil.example", "127.0.0.1.nip.io"];

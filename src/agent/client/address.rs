@@ -1,11 +1,12 @@
 //! Where a running agent is: its Unix socket, its loopback port, or another machine.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use reqwest::Url;
+use ring::digest::{SHA256, digest};
 
 use crate::agent::machine;
 
@@ -19,18 +20,55 @@ const FRAGMENT: &str = "/#token=";
 
 /// The link to the page of an agent that listens on this address. A host name of this machine replaces an address that
 /// stands for all addresses.
+///
+/// On a loopback address, any program can listen while the agent is away, and leave a service worker in the browser, which would read
+/// the token of the next link to the same origin. So the host name of each link is new, and no other program can know it.
 pub(crate) fn page_link(address: SocketAddr, tls: bool, secret: &str) -> String {
     let scheme = if tls { "https" } else { "http" };
-    let host = match address.ip().is_unspecified() {
-        true => format!("{}:{}", machine::node_name(), address.port()),
-        false => address.to_string(),
+    let port = address.port();
+    let host = match (page_domain(address.ip()), tls) {
+        (Some(domain), false) => format!("{}.{domain}:{port}", page_label(secret)),
+        _ if address.ip().is_unspecified() => format!("{}:{port}", machine::node_name()),
+        _ => address.to_string(),
     };
     format!("{scheme}://{host}{FRAGMENT}{secret}")
 }
 
 /// The token of a link, if the link leads to the page of this loopback address.
 pub(super) fn token_of_link(link: &str, address: SocketAddr) -> Option<&str> {
-    link.trim().strip_prefix("http://")?.strip_prefix(&address.to_string())?.strip_prefix(FRAGMENT)
+    let (_, secret) = link.trim().split_once(FRAGMENT)?;
+    (page_link(address, false, secret) == link.trim()).then_some(secret)
+}
+
+/// Whether a host name is one that links have: a label that nobody can guess, in a domain of a loopback address.
+pub(crate) fn is_page_host(name: &str) -> bool {
+    let is_label = |label: &str| {
+        label.len() == 2 * LABEL_BYTES && label.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let known = name.split_once('.');
+    known.is_some_and(|(label, domain)| is_label(label) && [DOMAIN_V4, DOMAIN_V6].contains(&domain))
+}
+
+/// The domains of links to 127.0.0.1 and to ::1. Browsers resolve every name below `localhost` to the loopback addresses themselves (RFC
+/// 6761, section 6.3).
+const DOMAIN_V4: &str = "localhost";
+const DOMAIN_V6: &str = "ip6.localhost";
+/// The bytes of a label, which it has as hexadecimal digits.
+const LABEL_BYTES: usize = 16;
+
+/// The domain of the links to an address. `None` for an address to which browsers do not resolve names below `localhost`.
+fn page_domain(ip: IpAddr) -> Option<&'static str> {
+    match ip {
+        IpAddr::V4(Ipv4Addr::LOCALHOST) => Some(DOMAIN_V4),
+        IpAddr::V6(Ipv6Addr::LOCALHOST) => Some(DOMAIN_V6),
+        _ => None,
+    }
+}
+
+/// The first label of the host name in a link. It does not reveal the secret.
+fn page_label(secret: &str) -> String {
+    let sum = digest(&SHA256, format!("origin of {secret}").as_bytes());
+    sum.as_ref().iter().take(LABEL_BYTES).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The address of a running agent.
@@ -144,12 +182,41 @@ mod tests {
     fn the_token_of_a_link_is_only_for_the_address_of_the_link() {
         let address = "127.0.0.1:10255".parse().unwrap();
         let link = page_link(address, false, "secret");
-        assert_eq!(link, "http://127.0.0.1:10255/#token=secret");
+        assert!(link.ends_with(".localhost:10255/#token=secret"), "{link}");
         assert_eq!(token_of_link(&format!("{link}\n"), address), Some("secret"));
         for other in ["127.0.0.1:1025", "127.0.0.2:10255", "[::1]:10255"] {
-            assert_eq!(token_of_link(&link, other.parse().unwrap()), None, "{other}");
+            let other = other.parse().unwrap();
+            assert_eq!(token_of_link(&link, other), None, "{other}");
+            assert_eq!(token_of_link(&page_link(other, false, "secret"), other), Some("secret"), "{other}");
         }
+        assert_eq!(token_of_link(&link.replace("=secret", "=other"), address), None);
         assert_eq!(token_of_link(&page_link(address, true, "secret"), address), None);
         assert!(!page_link("0.0.0.0:1".parse().unwrap(), true, "secret").contains("0.0.0.0"));
+    }
+
+    #[test]
+    fn the_host_of_a_loopback_link_is_new_with_each_token() {
+        let host = |address: &str, secret: &str| {
+            let link = page_link(address.parse().unwrap(), false, secret);
+            let host = link.strip_prefix("http://").unwrap().split_once(FRAGMENT).unwrap().0.to_owned();
+            host.rsplit_once(':').unwrap().0.to_owned()
+        };
+        for address in ["127.0.0.1:80", "[::1]:80"] {
+            assert!(is_page_host(&host(address, "a")), "{address}");
+            assert_ne!(host(address, "a"), host(address, "b"), "{address}");
+        }
+        assert_ne!(host("127.0.0.1:80", "a"), host("[::1]:80", "a"));
+        let label = page_label("a");
+        for other in [
+            "localhost",
+            "x.localhost",
+            &format!("{label}.localhost.example"),
+            &format!("{label}.example"),
+            &format!("{label}a.localhost"),
+            &format!("a.{label}.localhost"),
+            &label.to_uppercase(),
+        ] {
+            assert!(!is_page_host(other), "{other}");
+        }
     }
 }

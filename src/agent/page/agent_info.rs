@@ -47,7 +47,7 @@ fn source_name<S: serde::Serializer>(kind: &SourceKind, to: S) -> Result<S::Ok, 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AgentState {
-    /// The entity tag of the page that this agent serves. A page of another version reloads itself.
+    /// The entity tag of the page that this agent serves. A page of another version asks for the link of this one.
     page: String,
     version: &'static str,
     name: String,

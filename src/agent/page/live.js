@@ -15,8 +15,6 @@ function connect() {
     handle(message);
   };
   const agentMessage = (message) => {
-    // An agent of another version has started. Its own page understands its messages.
-    if (agent && agent.page !== message.page) return location.reload();
     agent = message;
     showAgent();
     draw(true);
@@ -46,7 +44,14 @@ function connect() {
     }
     draw(true);
   };
-  const handlers = { agent: on(agentMessage), rows: on(rowsMessage), change: on(changeMessage), beat: on(() => {}) };
+  const agentOfAnyVersion = (message) => {
+    if (!agent || agent.page === message.page) return on(agentMessage)(message);
+    // An agent of another version has started, or another program has its address. The page does not load what that program serves,
+    // because it would get the rights of this page. The link of the agent leads to its own page.
+    live.needsLink = true;
+    setLost();
+  };
+  const handlers = { agent: agentOfAnyVersion, rows: on(rowsMessage), change: on(changeMessage), beat: on(() => {}) };
   live.source = new EventStream("/watch", handlers, (refusal) => {
     live.cause = refusal?.message;
     live.needsLink = refusal?.status === 401;

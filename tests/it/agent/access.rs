@@ -169,7 +169,11 @@ async fn commands_find_the_agent_by_its_root_directory() {
     assert!(output.status.code() == Some(1) && text(&output.stderr).contains("podwright link"), "{output:?}");
 
     let link = agent.link();
-    assert!(link.starts_with(&format!("http://{port}/#token=")), "{link}");
+    let origin = |link: &str| link.split_once("/#token=").unwrap().0.to_owned();
+    let number = port.rsplit_once(':').unwrap().1;
+    assert!(origin(&link).ends_with(&format!(".localhost:{number}")), "{link}");
+    let host = format!("Host: {}\r\n", origin(&link).strip_prefix("http://").unwrap());
+    assert_eq!(agent.get_from_port("/", &host).0, 200);
     let output = podwright(&["link", "--root", root]).await;
     assert_eq!(text(&output.stdout), format!("{link}\n"));
     agent.signal(Signal::TERM);
@@ -180,6 +184,8 @@ async fn commands_find_the_agent_by_its_root_directory() {
 
     let agent = home.start(&[]).await;
     assert_ne!(agent.link(), link, "each start makes a new token");
+    let label = |link: &str| origin(link).split_once('.').unwrap().0.to_owned();
+    assert_ne!(label(&agent.link()), label(&link), "no other program can know the origin of the page");
     assert_eq!(agent.get_from_port("/pods", &format!("Authorization: Bearer {}\r\n", &link[link.len() - 43..])).0, 401);
     agent.crash().await;
     let output = podwright(&["link", "--root", root]).await;

@@ -34,7 +34,7 @@ const FAINT: &str = r#"(() => {
 
 /// The address of the page without its token.
 fn url(agent: &Agent) -> String {
-    format!("http://{}/", agent.admin())
+    agent.link().split_once("#token=").unwrap().0.to_owned()
 }
 
 /// JavaScript that checks whether one row contains all these words.
@@ -300,6 +300,17 @@ async fn page_header_shows_runtime_outage_and_keeps_the_selection() {
     browser.until("the page says how to get its link", link).await;
     fits(&mut browser).await;
     readable(&mut browser).await;
+
+    // A program of another version answers. It may be any program that listens while the agent is away.
+    browser.eval("window.refusal = undefined").await;
+    browser.eval("document.querySelector('#lost-now').click()").await;
+    browser.until("the page is connected again", "document.querySelector('#lost').hidden").await;
+    browser.eval("window.isFirstDocument = true").await;
+    browser.eval("{ window.sent.length = 0; sendAgent({ page: 'q', name: 'node-q' }); }").await;
+    let asks = format!("!document.querySelector('#lost').hidden && {link}");
+    browser.until("the page asks for the link of the other agent", &asks).await;
+    assert_eq!(browser.eval("window.isFirstDocument").await, true, "the page was loaded again");
+    assert_eq!(browser.eval(&has_text("node-q")).await, false, "the page shows the other agent");
     browser.close().await;
 }
 
