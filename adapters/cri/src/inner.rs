@@ -51,7 +51,11 @@ impl CriRuntimeInner {
         let has_own_users = pod.spec().host_users == Some(false) && facts.user_namespaces.contains(&handler);
         let users = if has_own_users {
             let (inner, uid) = (Arc::clone(self), pod.uid().to_string());
-            Some(blocking(move || inner.id_ranges.of_pod(&inner.facts.layout().pods, &uid)).await?)
+            let range = move || {
+                let layout = inner.facts.layout();
+                inner.id_ranges.of_pod(&layout.pods, &layout.kubelet.pods, &uid)
+            };
+            Some(blocking(range).await?)
         } else {
             None
         };

@@ -100,7 +100,7 @@ impl CriRuntime {
             client: client.clone(),
             facts: Arc::clone(&facts),
             runtime_classes: config.runtime_classes,
-            id_ranges: IdRanges::default(),
+            id_ranges: IdRanges::of_machine(),
             cgroups: CgroupTrees::default(),
             adopted: config.adopted,
             cdi: Arc::new(SpecCache::new(config.cdi_directories)),
