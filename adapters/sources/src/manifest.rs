@@ -2,6 +2,7 @@
 //! without faults are used. An unknown field is a warning, as for a kubelet, or a fault if the caller chooses so.
 
 mod encoding;
+mod object;
 mod rule;
 mod tree;
 mod typed;
@@ -12,8 +13,10 @@ use k8s_openapi::api::core::v1::Pod;
 use podwright_core::config::validate::{self, Problem};
 use podwright_model::text::plain;
 
+pub use object::{LocatedObject, read_object};
 pub use rule::read_rule;
 pub use tree::Position;
+pub use typed::unknown_field;
 
 use serde_saphyr::budget::BudgetBreach;
 use tree::{Value, YamlNode};

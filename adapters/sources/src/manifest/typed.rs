@@ -224,7 +224,7 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
 }
 
 /// The message for an unknown field. It suggests the most similar known field if there is a similar one.
-pub(super) fn unknown_field(key: &str, known: &[&str]) -> String {
+pub fn unknown_field(key: &str, known: &[&str]) -> String {
     // No field has such a long name, and comparing longer keys takes time.
     let near = known
         .iter()
