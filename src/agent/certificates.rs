@@ -1,7 +1,7 @@
 //! The certificates of the node: the one that it shows to the clients of the node API, and the one that it shows to the API server.
 //!
 //! ```text
-//!  serving ──┬─ self-signed: made below the root directory
+//!  serving ──┬─ self-signed: made in the directory of certificates
 //!            ├─ files: --tls-cert-file, --tls-private-key-file
 //!            └─ signed: --rotate-server-certificates ──┐
 //!                                                      ├──> issue: a CertificateSigningRequest ──> API server
@@ -22,4 +22,5 @@ mod self_signed;
 mod serving;
 
 pub(crate) use client::{ClientCredentials, ClientError, ClientSettings};
+pub(crate) use directory::DIRECTORY;
 pub(crate) use serving::{ServingError, ServingNode, ServingSource, serving};

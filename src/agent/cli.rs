@@ -32,6 +32,7 @@ use podwright_sources::manifest::UnknownFields;
 
 pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
 pub(crate) use admission::AdmissionArgs;
+pub(crate) use certificates::CertificateArgs;
 pub(crate) use controllers::{ControllerKind, ControllersArgs, PreviewArgs};
 pub(crate) use eviction::EvictionArgs;
 pub(crate) use explain::{ExplainArgs, ExplainedObject};

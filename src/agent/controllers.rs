@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use self::endpoints::ControllersView;
 use self::running::{Process, RunningController};
 use super::admin::{AdminError, AdminServer};
-use super::certificates::{ClientCredentials, ClientError, ClientSettings};
+use super::certificates::{ClientCredentials, ClientError, ClientSettings, DIRECTORY};
 use super::cli::{ControllerKind, ControllersArgs};
 use super::logging;
 use super::program::Program;
@@ -73,7 +73,7 @@ async fn serve(args: ControllersArgs, root: &Path, admin: Option<AdminServer>) -
     let mut signals = Signals::listen().map_err(ControllersError::Signals)?;
     let settings = ClientSettings {
         node: String::new(),
-        root: root.to_owned(),
+        directory: root.join(DIRECTORY),
         kubeconfig: args.kubeconfig.clone(),
         bootstrap: None,
     };

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::admin::{self, AdminEndpoints, AdminError, AdminServer, TlsSettings};
-use super::cli::{AdminAddress, AdminArgs, NodeName, RunArgs};
+use super::cli::{AdminAddress, AdminArgs, CertificateArgs, NodeName, RunArgs};
 use super::logging::{self, LogLines};
 use super::machine;
 use super::page::AgentInfo;
@@ -38,6 +38,7 @@ use super::shutdown::{MachineShutdown, wait_until_false};
 use super::view::{NodeControl, NodeView};
 use finished::{finished, log_outcome};
 use manifests::ManifestSources;
+use podwright_host::trusted_dir::{self, UntrustedDirectory};
 use podwright_http_server::TlsFiles;
 use signals::Signals;
 
@@ -48,6 +49,8 @@ pub(crate) enum RunError {
     Root(#[from] RootError),
     #[error(transparent)]
     Admin(#[from] AdminError),
+    #[error("the directory of --cert-dir cannot be used")]
+    CertificateDirectory(#[source] UntrustedDirectory),
     #[error("there is no manifest at {}: correct --manifests, because --until-finished does not wait for a missing path", .0.display())]
     NoManifest(PathBuf),
     #[error(transparent)]
@@ -96,6 +99,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, RunError> {
         None => defaults.root()?,
     };
     let root = RootDirectory::lock(&root)?;
+    check_certificates(&args.certificates)?;
     let manifests = ManifestSources::of(&args, &defaults)?;
     let admin = admin_server(&args.admin, &root)?;
 
@@ -110,6 +114,16 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, RunError> {
         terminal.leave();
     }
     code
+}
+
+/// Checks the directory of `--cert-dir`. That below the root directory is checked with the root directory.
+fn check_certificates(args: &CertificateArgs) -> Result<(), RunError> {
+    match &args.cert_dir {
+        Some(directory) if directory.exists() => {
+            trusted_dir::check_tree(directory, 1).map_err(RunError::CertificateDirectory)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reads the files of the admin endpoints. `None` if the endpoints are off.

@@ -35,8 +35,8 @@ const INTERVAL: Duration = Duration::from_secs(2);
 pub(crate) struct ClientSettings {
     /// The name of the node.
     pub(crate) node: String,
-    /// The root directory, for the certificate and its key.
-    pub(crate) root: PathBuf,
+    /// The directory for the certificate and its key.
+    pub(crate) directory: PathBuf,
     /// The kubeconfig of the node.
     pub(crate) kubeconfig: PathBuf,
     /// The kubeconfig whose credentials request the first certificate.
@@ -99,7 +99,7 @@ impl ClientCredentials {
     /// [`ClientError`] if there are no credentials that can be used.
     pub(crate) async fn open(settings: ClientSettings) -> Result<(Client, Self), ClientError> {
         let (client, connection) = Connection::new("the client certificate of the node is not issued yet");
-        let directory = Directory::of(&settings.root, "client");
+        let directory = Directory::of(&settings.directory, "client");
         let mut opened = ClientCredentials {
             directory,
             client: client.clone(),

@@ -11,8 +11,8 @@ use super::pair::CertificatePair;
 use super::request::{Pending, Template};
 use podwright_host::record::{self, Durability};
 
-/// The directory below the root directory that contains certificates and keys.
-pub(super) const DIRECTORY: &str = "pki";
+/// The default directory of certificates and keys, below the root directory.
+pub(crate) const DIRECTORY: &str = "pki";
 
 /// The files of one certificate: `NAME-current.pem` with the certificate and its key, and `NAME-pending.pem` with the key of an open
 /// request.
@@ -23,9 +23,9 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// The files below a root directory.
-    pub(super) fn of(root: &Path, name: &'static str) -> Self {
-        Directory { path: root.join(DIRECTORY), name }
+    /// The files in this directory.
+    pub(super) fn of(path: &Path, name: &'static str) -> Self {
+        Directory { path: path.to_owned(), name }
     }
 
     /// The file with the certificate and its key.
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn key_of_an_open_request_is_kept_until_the_certificate_is_stored() {
         let root = tempfile::tempdir().unwrap();
-        let directory = Directory::of(root.path(), "client");
+        let directory = Directory::of(&root.path().join(DIRECTORY), "client");
         let template = Template::client("n1");
         let first = directory.pending(&template).unwrap();
         assert_eq!(directory.pending(&template).unwrap(), first);

@@ -44,7 +44,7 @@ pub(super) enum IssueError {
     Connect(ConnectError),
     #[error("cannot write the kubeconfig {path}: make its directory writable", path = .path.display())]
     Kubeconfig { path: PathBuf, source: io::Error },
-    #[error("cannot keep the key of the request: make the root directory writable")]
+    #[error("cannot keep the key of the request: make the directory of certificates writable")]
     Keep(#[source] io::Error),
     #[error("cannot create the certificate signing request {name}")]
     Create { name: String, source: ApiError },

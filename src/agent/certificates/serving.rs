@@ -20,7 +20,6 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::blocking::blocking;
-use super::directory::DIRECTORY;
 use super::pair::{CertificatePair, PairError};
 use super::self_signed;
 use podwright_http_server::{PrivateFileError, TlsFiles, read_private, write_private};
@@ -33,10 +32,10 @@ const SELF_SIGNED: &str = "self-signed.pem";
 /// How often the files of a certificate are compared with the certificate in use.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The node that a certificate is for, and the root directory that keeps the certificate.
+/// The node that a certificate is for, and the directory that keeps the certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct ServingNode {
-    pub(crate) root: PathBuf,
+    pub(crate) directory: PathBuf,
     pub(crate) name: String,
     pub(crate) addresses: HostIps,
 }
@@ -70,7 +69,7 @@ pub(crate) enum ServingError {
     Pair { files: TlsFiles, source: PairError },
     #[error("cannot make a certificate for {node}: correct --node-name, or use --tls-cert-file")]
     Name { node: String, source: rcgen::Error },
-    #[error("cannot write {path} ({why}): make the root directory writable", path = .path.display(), why = reason(.error))]
+    #[error("cannot write {path} ({why}): make its directory writable", path = .path.display(), why = reason(.error))]
     Write { path: PathBuf, error: io::Error },
     #[error("the certificate that the agent made cannot be used")]
     SelfSigned(#[source] PairError),
@@ -190,8 +189,7 @@ fn load_files(files: &TlsFiles) -> Result<CertificatePair, ServingError> {
 /// changed. Blocking.
 fn load_self_signed(node: &ServingNode, now: Timestamp) -> Result<CertificatePair, ServingError> {
     let names = node.names();
-    let directory = node.root.join(DIRECTORY);
-    let path = directory.join(SELF_SIGNED);
+    let path = node.directory.join(SELF_SIGNED);
     let kept = read_private(&path).ok().and_then(|pem| CertificatePair::parse(&pem, &pem).ok());
     if let Some(kept) = kept.filter(|kept| self_signed::is_usable(kept, &names, now)) {
         return Ok(kept);
@@ -199,7 +197,7 @@ fn load_self_signed(node: &ServingNode, now: Timestamp) -> Result<CertificatePai
     let unnamed = |source| ServingError::Name { node: node.name.clone(), source };
     let pem = self_signed::create(&node.name, &names, now).map_err(unnamed)?;
     let write = |error| ServingError::Write { path: path.clone(), error };
-    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(write)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(&node.directory).map_err(write)?;
     write_private(&path, &pem).map_err(write)?;
     CertificatePair::parse(&pem, &pem).map_err(ServingError::SelfSigned)
 }

@@ -1,9 +1,10 @@
 //! The flags for the certificates of a node.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::agent::certificates::DIRECTORY;
 use podwright_http_server::TlsFiles;
 
 /// The certificates of the node of `--kubeconfig`.
@@ -25,6 +26,10 @@ pub(crate) struct CertificateArgs {
     /// expires. Somebody has to approve each request: kubectl certificate approve NAME.
     #[arg(long, requires = "kubeconfig")]
     pub(crate) rotate_server_certificates: bool,
+    /// The directory for the certificates that the agent makes or requests, and their keys. Other users must not be able to write to it
+    /// [default: pki in the root directory].
+    #[arg(long, value_name = "DIR", requires = "kubeconfig")]
+    pub(crate) cert_dir: Option<PathBuf>,
 }
 
 impl CertificateArgs {
@@ -37,6 +42,11 @@ impl CertificateArgs {
             "tlsPrivateKeyFile": self.tls_private_key_file,
             "tlsMinVersion": "VersionTLS12",
         })
+    }
+
+    /// The directory for certificates and keys.
+    pub(crate) fn directory(&self, root: &Path) -> PathBuf {
+        self.cert_dir.clone().unwrap_or_else(|| root.join(DIRECTORY))
     }
 
     /// The files of the serving certificate, if the flags name them.
@@ -76,6 +86,9 @@ mod tests {
             let error = parse(flags).unwrap_err();
             assert!(error.contains(missing), "{flags:?}: {error}");
         }
+        let directory = |flags: &[&str]| parse(flags).unwrap().directory(Path::new("/r"));
+        assert_eq!(directory(&[]), Path::new("/r/pki"));
+        assert_eq!(directory(&["--kubeconfig=f", "--cert-dir=/c"]), Path::new("/c"));
         let error = parse(&["--kubeconfig=f", both[0], both[1], "--rotate-server-certificates"]).unwrap_err();
         assert!(error.contains("cannot be used with"), "{error}");
     }

@@ -33,7 +33,8 @@ impl Cluster {
     pub(super) async fn of(args: &RunArgs, root: &RootDirectory, node: &str) -> Result<Option<Self>, ClientError> {
         let Some(kubeconfig) = args.kubeconfig.clone() else { return Ok(None) };
         let bootstrap = args.certificates.bootstrap_kubeconfig.clone();
-        let settings = ClientSettings { node: node.to_owned(), root: root.path().to_owned(), kubeconfig, bootstrap };
+        let directory = args.certificates.directory(root.path());
+        let settings = ClientSettings { node: node.to_owned(), directory, kubeconfig, bootstrap };
         let (client, credentials) = ClientCredentials::open(settings).await?;
         Ok(Some(Cluster { client, credentials }))
     }

@@ -114,7 +114,8 @@ impl Reviews for ClusterReviews {
 
 /// Where the certificate of the server comes from.
 fn source(args: &RunArgs, root: &RootDirectory, name: &str, addresses: HostIps, client: Client) -> ServingSource {
-    let node = ServingNode { root: root.path().to_owned(), name: name.to_owned(), addresses };
+    let directory = args.certificates.directory(root.path());
+    let node = ServingNode { directory, name: name.to_owned(), addresses };
     match args.certificates.tls_files() {
         Some(files) => ServingSource::Files(files),
         None if args.certificates.rotate_server_certificates => ServingSource::Signed(node, client),

@@ -42,7 +42,7 @@ impl SigningApi for FakeApi {
 
 fn directory() -> (TempDir, Directory) {
     let root = tempfile::tempdir().unwrap();
-    let directory = Directory::of(root.path(), "client");
+    let directory = Directory::of(&root.path().join("pki"), "client");
     (root, directory)
 }
 

@@ -40,7 +40,7 @@ impl SignedCertificate {
     ) -> Self {
         SignedCertificate {
             node: node.clone(),
-            directory: Directory::of(&node.root, "serving"),
+            directory: Directory::of(&node.directory, "serving"),
             client,
             certificate,
             renewal: Renewal::default(),

@@ -11,7 +11,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn node(root: &Path, address: &str) -> ServingNode {
-    ServingNode { root: root.to_owned(), name: "n1".to_owned(), addresses: vec![address.parse().unwrap()].into() }
+    ServingNode { directory: root.join("pki"), name: "n1".to_owned(), addresses: vec![address.parse().unwrap()].into() }
 }
 
 fn now() -> Timestamp {
@@ -47,7 +47,7 @@ async fn wait_until_served(certificate: &ServingCertificate, name: &str) {
 #[test]
 fn self_signed_certificate_is_private_and_kept_until_the_names_change() {
     let root = tempfile::tempdir().unwrap();
-    let directory = root.path().join(DIRECTORY);
+    let directory = root.path().join("pki");
     let (node, moved) = (node(root.path(), "192.0.2.1"), node(root.path(), "192.0.2.2"));
     let first = load_self_signed(&node, now()).unwrap();
     assert_eq!(first.names(), ["192.0.2.1", "n1"]);
