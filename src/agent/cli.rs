@@ -96,6 +96,9 @@ pub(crate) struct RunArgs {
     /// root, else podwright/manifests in the user's configuration directory].
     #[arg(long, value_name = "DIR|FILE|URL")]
     pub(crate) manifests: Vec<Origin>,
+    /// Read no manifests, not even those of the default directory. Then only pods of an API server run.
+    #[arg(long, conflicts_with = "manifests")]
+    pub(crate) no_manifests: bool,
     /// How the agent handles an unknown field of a manifest: warn (it ignores the field and runs the pod, as a kubelet does) or
     /// strict (it refuses the pod).
     #[arg(long, value_enum, default_value_t)]

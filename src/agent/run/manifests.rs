@@ -31,7 +31,7 @@ impl ManifestSources {
                 Origin::Url(url) => manifests.urls.push(url.clone()),
             }
         }
-        if args.manifests.is_empty() {
+        if args.manifests.is_empty() && !args.no_manifests {
             manifests.paths.push(defaults.manifests()?);
         }
         match manifests.paths.iter().find(|path| !path.exists()) {
@@ -106,6 +106,8 @@ mod tests {
     fn until_finished_refuses_a_manifest_path_that_does_not_exist() {
         let home = tempfile::tempdir().unwrap();
         assert_eq!(manifests(&[], home.path()).unwrap().paths, [home.path().join(".config/podwright/manifests")]);
+        let none = manifests(&["--no-manifests"], home.path()).unwrap();
+        assert!(none.kinds().is_empty() && none.locations().is_empty());
         for args in [&["--until-finished"][..], &["--until-finished", "--manifests", "/nowhere/at-all"]] {
             assert!(matches!(manifests(args, home.path()), Err(RunError::NoManifest(_))), "{args:?}");
         }
