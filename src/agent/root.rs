@@ -14,6 +14,8 @@ use podwright_model::text::reason;
 
 /// The default root directory of an agent that runs as root.
 const SYSTEM_ROOT: &str = "/var/lib/podwright";
+/// The root directory of a kubelet, and the default one of an agent that runs as a kubelet.
+const KUBELET_ROOT: &str = "/var/lib/kubelet";
 /// The default manifest directory of an agent that runs as root: the kubelet's.
 const SYSTEM_MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// The directory that holds `pods` and `containers`, where the kubelet keeps container logs.
@@ -104,10 +106,15 @@ impl RootDirectory {
     }
 
     /// The log directory of containers that a container runtime runs: `/var/log`, as on any node, or `log` below the root
-    /// directory if that is not the default one.
+    /// directory if that is neither the default one nor that of a kubelet.
     pub(crate) fn logs(&self) -> PathBuf {
-        if self.path == Path::new(SYSTEM_ROOT) { SYSTEM_LOGS.into() } else { self.path.join("log") }
+        logs_of(&self.path)
     }
+}
+
+fn logs_of(root: &Path) -> PathBuf {
+    let is_default = [SYSTEM_ROOT, KUBELET_ROOT].iter().any(|default| root == Path::new(default));
+    if is_default { SYSTEM_LOGS.into() } else { root.join("log") }
 }
 
 /// Checks the root directory and everything in it that the agent trusts: the files, the records of containers, the
@@ -293,6 +300,16 @@ mod tests {
         fs::rename(path.join("pods"), path.join("elsewhere")).unwrap();
         std::os::unix::fs::symlink("elsewhere", path.join("pods")).unwrap();
         refused("pods");
+    }
+
+    #[test]
+    fn logs_of_a_default_root_directory_are_where_a_kubelet_keeps_them() {
+        let logs = |root: &str| logs_of(Path::new(root));
+        assert_eq!(
+            [logs("/var/lib/podwright"), logs("/var/lib/kubelet")],
+            [PathBuf::from("/var/log"), "/var/log".into()]
+        );
+        assert_eq!(logs("/r"), Path::new("/r/log"));
     }
 
     #[test]
