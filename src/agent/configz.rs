@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::agent::cli::{LogFormat, NodeApiArgs, RunArgs};
+use crate::agent::cli::{AdminAddress, LogFormat, NodeApiArgs, RunArgs};
 use crate::agent::runtime::Runtime;
 use podwright_model::texts::format::duration;
 use podwright_node_api::{ALLOWED_TTL, DENIED_TTL, IDLE_LIMIT, TOKEN_TTL};
@@ -78,7 +78,13 @@ fn sources(args: &RunArgs) -> Value {
 }
 
 fn node(args: &RunArgs) -> Value {
+    let (health, port) = match args.admin.admin {
+        AdminAddress::Listen(address) => (Some(address.ip().to_string()), address.port()),
+        AdminAddress::Off => (None, 0),
+    };
     json!({
+        "healthzBindAddress": health,
+        "healthzPort": port,
         "registerNode": args.registration.register_node,
         "nodeStatusUpdateFrequency": duration(Duration::from_secs(10)),
         "nodeStatusReportFrequency": duration(Duration::from_secs(300)),
@@ -173,6 +179,8 @@ mod tests {
             ("tlsPrivateKeyFile", json!("key")),
             ("rotateCertificates", json!(true)),
             ("serverTLSBootstrap", json!(false)),
+            ("healthzBindAddress", json!("127.0.0.1")),
+            ("healthzPort", json!(10255)),
             ("registerNode", json!(false)),
             ("registerWithTaints", json!([{"key": "a", "value": "b", "effect": "NoExecute"}])),
             ("staticPodPath", json!("/pods")),

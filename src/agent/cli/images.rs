@@ -43,7 +43,7 @@ impl ImageArgs {
     pub(crate) fn configuration(&self) -> serde_json::Value {
         use podwright_model::texts::format::duration;
         serde_json::json!({
-            "serializeImagePulls": false,
+            "serializeImagePulls": self.max_parallel_image_pulls == NonZeroUsize::MIN,
             "maxParallelImagePulls": self.max_parallel_image_pulls,
             "imageGCHighThresholdPercent": self.image_gc_high_threshold,
             "imageGCLowThresholdPercent": self.image_gc_low_threshold,
