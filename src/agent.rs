@@ -21,6 +21,7 @@ mod error_text;
 mod events;
 mod get;
 mod instance;
+mod kubelet_config;
 mod logging;
 mod machine;
 mod page;

@@ -3,12 +3,14 @@
 mod admin;
 mod admission;
 mod certificates;
+mod configuration;
 mod controllers;
 mod eviction;
 mod explain;
 mod features;
 mod gates;
 pub(super) mod images;
+mod kubelet;
 mod names;
 mod node_api;
 mod node_settings;
@@ -163,6 +165,8 @@ pub(crate) struct RunArgs {
     pub(crate) simulate: Vec<SimulatedDefault>,
     #[command(flatten)]
     pub(crate) features: features::FeatureArgs,
+    #[command(flatten)]
+    pub(crate) configuration: configuration::ConfigurationArgs,
     // These groups come last, because their heading would also cover the flags after them.
     #[command(flatten)]
     pub(crate) eviction: EvictionArgs,
@@ -238,9 +242,14 @@ impl CompletionArgs {
     /// The script.
     pub(crate) fn script(&self) -> String {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "podwright", &mut script);
+        clap_complete::generate(self.shell, &mut program(), "podwright", &mut script);
         String::from_utf8_lossy(&script).into_owned()
     }
+}
+
+/// The program with all its commands. `kubelet` becomes `run` before a command line is used.
+fn program() -> clap::Command {
+    Cli::command().subcommand(kubelet::command())
 }
 
 /// The name of the program and its version.
@@ -277,7 +286,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
+        program().debug_assert();
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub(crate) use capacity::{Reservation, allocatable, capacity, enforced, published, quantities};
-pub(crate) use system_info::system_info;
+pub(crate) use system_info::{KUBELET_VERSION, system_info};
 
 /// The default node name: the host name in lower case, with characters that a node name cannot have replaced by `-`.
 pub(crate) fn node_name() -> String {

@@ -109,6 +109,10 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, RunError> {
         Some(_) => logging::to_lines(args.log_format, lines.clone()),
         None => logging::to_stdout(args.log_format),
     }
+    for notice in &args.configuration.notices {
+        let (field, at) = (&notice.field, &notice.place);
+        tracing::warn!(field, %at, why = notice.why, "a value of the configuration has no effect");
+    }
     let code = actix::System::new().block_on(serve(args, &root, manifests, admin, terminal.clone(), lines.clone()));
     if let Some(terminal) = &terminal {
         terminal.leave();

@@ -1,29 +1,81 @@
 //! Parses the command line, and refuses flags that have no effect with the chosen runtime.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches};
+use clap::{ArgMatches, FromArgMatches};
 
-use super::{Cli, Command, RunArgs};
+use super::configuration::Configured;
+use super::{Cli, Command, RunArgs, kubelet, program};
 use crate::agent::runtime::Runtime;
 
-/// Parses a command line, whose first word is the program's name.
+/// Parses a command line, whose first word is the program's name. With the name `kubelet`, the program is the command `kubelet`.
+///
+/// The fields of a configuration and the flags of `kubelet` become words of `run`, which are parsed like those of a user. Blocking.
 ///
 /// # Errors
 /// The fault with its remedy. A request for help or for the version is an error too.
 pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
-    let mut program = Cli::command();
-    let matches = program.try_get_matches_from_mut(words)?;
-    let cli = Cli::from_arg_matches(&matches)?;
+    let mut words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+    if words.first().is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(kubelet::NAME))) {
+        let own = words.into_iter().skip(1);
+        words = ["podwright", kubelet::NAME].map(OsString::from).into_iter().chain(own).collect();
+    }
+    let mut program = program();
+    let matches = program.try_get_matches_from_mut(&words)?;
+    let configured = match matches.subcommand() {
+        Some((kubelet::NAME, given)) => Configured::of_kubelet(given),
+        Some(("run", given)) => {
+            let run = RunArgs::from_arg_matches(given)?;
+            if !run.configuration.is_given() {
+                return checked(&matches).map_err(|fault| fault.of(&mut program));
+            }
+            Configured::of_run(&run, &words, |argument| is_given(given, argument))
+        }
+        _ => return checked(&matches).map_err(|fault| fault.of(&mut program)),
+    };
+    let configured = configured.map_err(|text| program.error(ErrorKind::ValueValidation, text))?;
+    // A program that has parsed a command line keeps what it has built for it.
+    let again = super::program().try_get_matches_from(&configured.words);
+    let matches = again.map_err(|error| configured.explain(error, &mut program))?;
+    let mut cli = checked(&matches).map_err(|fault| match fault {
+        Fault::Parsed(error) => configured.explain(error, &mut program),
+        Fault::Together(kind, text) => program.error(kind, configured.locate(text)),
+    })?;
+    if let Command::Run(run) = &mut cli.command {
+        run.configuration.notices = configured.notices;
+    }
+    Ok(cli)
+}
+
+/// What is wrong with a command line.
+enum Fault {
+    /// An argument.
+    Parsed(clap::Error),
+    /// Flags together.
+    Together(ErrorKind, String),
+}
+
+impl Fault {
+    fn of(self, program: &mut clap::Command) -> clap::Error {
+        match self {
+            Fault::Parsed(error) => error,
+            Fault::Together(kind, text) => program.error(kind, text),
+        }
+    }
+}
+
+/// The command with its arguments, if they fit together.
+fn checked(matches: &ArgMatches) -> Result<Cli, Fault> {
+    let cli = Cli::from_arg_matches(matches).map_err(Fault::Parsed)?;
     if let (Command::Run(run), Some((_, given))) = (&cli.command, matches.subcommand())
-        && let Some((flag, runtime)) =
-            flag_of_other_runtime(run, |flag| given.value_source(flag) == Some(ValueSource::CommandLine))
+        && let Some((flag, runtime)) = flag_of_other_runtime(run, |flag| is_given(given, flag))
     {
         let flag = flag.replace('_', "-");
         let text = format!("--{flag} has no effect with this runtime: add --runtime {runtime}, or leave out --{flag}");
-        return Err(program.error(ErrorKind::ArgumentConflict, text));
+        return Err(Fault::Together(ErrorKind::ArgumentConflict, text));
     }
     let fault = match &cli.command {
         Command::Run(run) => fault(run),
@@ -33,10 +85,15 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>
         Command::Controllers(args) => args.fault(),
         _ => None,
     };
-    if let Some(text) = fault {
-        return Err(program.error(ErrorKind::MissingRequiredArgument, text));
+    match fault {
+        Some(text) => Err(Fault::Together(ErrorKind::MissingRequiredArgument, text)),
+        None => Ok(cli),
     }
-    Ok(cli)
+}
+
+/// Whether the command line has a value for an argument.
+fn is_given(matches: &ArgMatches, argument: &str) -> bool {
+    matches.value_source(argument) == Some(ValueSource::CommandLine)
 }
 
 /// What is wrong with flags together, with the remedy.

@@ -9,7 +9,7 @@ use podwright_host::stats::kernel_file;
 
 /// The version of the kubelet whose behaviour this agent has. Clients compare it with the version of the API server; the part after
 /// the plus sign does not count in comparisons (semver.org).
-const KUBELET_VERSION: &str = concat!("v1.36.0+podwright.", env!("CARGO_PKG_VERSION"));
+pub(crate) const KUBELET_VERSION: &str = concat!("v1.36.0+podwright.", env!("CARGO_PKG_VERSION"));
 
 /// Reads the facts about the machine. A fact that the system does not report is empty.
 pub(crate) fn system_info() -> NodeSystemInfo {

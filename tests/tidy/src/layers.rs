@@ -112,6 +112,7 @@ pub(super) const AGENT: Layers = &[
             "error_text",
             "events",
             "instance",
+            "kubelet_config",
             "machine",
             "pod_names",
             "program",

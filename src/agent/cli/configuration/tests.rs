@@ -1,0 +1,242 @@
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::super::{Cli, Command, parse};
+use super::*;
+use crate::agent::kubelet_config::Meaning;
+
+const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+/// A directory with the file `config.yaml`.
+fn home(fields: &str) -> (TempDir, String) {
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("config.yaml");
+    fs::write(&config, format!("{HEAD}{fields}")).unwrap();
+    let flag = format!("--config={}", config.display());
+    (home, flag)
+}
+
+fn args(words: &[&str]) -> Result<Box<RunArgs>, String> {
+    match parse(["podwright"].iter().chain(words)).map(|Cli { command }| command) {
+        Ok(Command::Run(args)) => Ok(args),
+        Ok(_) => panic!("{words:?} is parsed as another command"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Everything that the agent is told, less what it says about its configuration.
+fn described(args: &RunArgs) -> String {
+    let text = format!("{args:#?}");
+    let (before, rest) = text.split_once("configuration: ConfigurationArgs").unwrap();
+    let (_, after) = rest.split_once("eviction: EvictionArgs").unwrap();
+    format!("{before}{after}")
+}
+
+fn notices(args: &RunArgs) -> Vec<String> {
+    args.configuration.notices.iter().map(|notice| format!("{}: {}", notice.field, notice.why)).collect()
+}
+
+#[test]
+fn settings_of_a_file_and_of_flags_are_the_same() {
+    let fields = "maxPods: 7\nsystemReserved:\n  cpu: 500m\nregisterWithTaints:\n- {key: a, value: b, effect: NoExecute}\n\
+                  containerRuntimeEndpoint: unix:///c.sock\nclusterDNS: [10.0.0.10]\nevictionHard:\n  memory.available: 1Gi\n\
+                  shutdownGracePeriod: 30s\nimageMinimumGCAge: 1m\nregisterNode: false\nport: 1\nlogging:\n  format: json\n";
+    let (_home, config) = home(fields);
+    let by_file = args(&["run", "--kubeconfig=k", &config]).unwrap();
+    let by_flags = args(&[
+        "run",
+        "--kubeconfig=k",
+        "--max-pods=7",
+        "--system-reserved=cpu=500m",
+        "--register-with-taints=a=b:NoExecute",
+        "--runtime=cri=unix:///c.sock",
+        "--cluster-dns=10.0.0.10",
+        "--eviction-hard=memory.available<1Gi",
+        "--shutdown-grace-period=30",
+        "--image-minimum-gc-age=60",
+        "--register-node=false",
+        "--node-api=0.0.0.0:1",
+        "--log-format=json",
+    ]);
+    assert_eq!(described(&by_file), described(&by_flags.unwrap()));
+    assert_eq!(notices(&by_file), [""; 0]);
+}
+
+#[test]
+fn settings_are_flags_of_run() {
+    let program = super::super::program();
+    let run = program.find_subcommand("run").unwrap();
+    for field in kubelet_config::flags() {
+        if let Meaning::Setting(flag) = &field.meaning {
+            assert!(run.get_arguments().any(|argument| argument.get_long() == Some(flag.name)), "{}", flag.name);
+        }
+    }
+}
+
+#[test]
+fn flag_of_the_user_wins_over_a_file_and_the_agent_says_so() {
+    let (_home, config) = home(
+        "maxPods: 7\nstaticPodPath: /file\nshutdownGracePeriod: 30s\nfeatureGates:\n  DRAExtendedResource: false\n",
+    );
+    let flags = ["--max-pods=8", "--no-manifests", "--shutdown-grace-period-by-pod-priority=0=5"];
+    let gates = "--feature-gates=ResourceHealthStatus=false";
+    let found = args(&[&["run", &config, gates], &flags[..]].concat()).unwrap();
+    assert_eq!((found.max_pods, found.manifests.len()), (8, 0));
+    let both = args(&["run", gates, "--feature-gates=DRAExtendedResource=false"]).unwrap();
+    assert_eq!(
+        format!("{:?}", ClaimFeatures::from(&found.features)),
+        format!("{:?}", ClaimFeatures::from(&both.features))
+    );
+    let mut said = notices(&found);
+    said.sort();
+    assert_eq!(
+        said,
+        [
+            "maxPods: the flag --max-pods applies",
+            "shutdownGracePeriod: the flag --shutdown-grace-period-by-pod-priority applies",
+            "staticPodPath: the flag --no-manifests applies",
+        ]
+    );
+}
+
+#[test]
+fn settings_without_an_effect_are_notices() {
+    let (_home, config) =
+        home("clusterDomain: a\nregisterNode: false\nauthentication:\n  x509:\n    clientCAFile: /ca\n");
+    let found = args(&["run", &config]).unwrap();
+    let mut said = notices(&found);
+    said.sort();
+    assert_eq!(
+        said,
+        [
+            "authentication.x509.clientCAFile: it has no effect without --kubeconfig",
+            "clusterDomain: it has no effect without --runtime cri=ENDPOINT",
+            "registerNode: it has no effect without --kubeconfig",
+        ]
+    );
+}
+
+#[test]
+fn value_that_run_refuses_is_named_with_its_file_and_field() {
+    for (fields, flags, says) in [
+        (
+            "clusterDNS: [dns]",
+            &["--runtime=cri=/c.sock"][..],
+            "config.yaml: line 3, column 1: clusterDNS: invalid IP address",
+        ),
+        (
+            "systemReserved:\n  pid: \"9\"",
+            &[],
+            "config.yaml: line 3, column 1: systemReserved: \"pid\" cannot be reserved",
+        ),
+        ("logging:\n  format: xml", &[], "config.yaml: line 4, column 3: logging.format: "),
+        ("tlsCertFile: /c", &["--kubeconfig=k"], "--tls-private-key-file"),
+        (
+            "registerWithTaints:\n- {key: a, value: b, effect: NoExecute}\n- {key: a, value: c, effect: NoExecute}\n",
+            &[],
+            "config.yaml: line 3, column 1: registerWithTaints: --register-with-taints has two taints",
+        ),
+        ("podPidsLimit: 100", &[], "config.yaml: line 3, column 1: podPidsLimit: \"100\" is not supported here"),
+    ] {
+        let (_home, config) = home(fields);
+        let error = args(&[&["run", &config], flags].concat()).unwrap_err();
+        assert!(error.contains(says), "{fields}: {error}");
+    }
+}
+
+#[test]
+fn kubelet_has_the_defaults_of_a_kubelet() {
+    // Launchers give flags without a value too.
+    let found = args(&["kubelet", "--config=", "--config-dir="]).unwrap();
+    assert_eq!(found.root.as_deref(), Some(Path::new("/var/lib/kubelet")));
+    assert_eq!(found.runtime, "cri=unix:///run/containerd/containerd.sock".parse().unwrap());
+    assert_eq!(found.admin.admin.to_string(), "127.0.0.1:10248");
+    assert_eq!(found.node_api.node_api.to_string(), "0.0.0.0:10250");
+    assert!(found.no_manifests && found.node_settings.adopt_kubelet_pods && found.kubeconfig.is_none());
+    let settings = crate::adapters::cri::NodeSettings::from(&*found.node_settings);
+    assert_eq!(settings.cgroup_root, "/");
+}
+
+#[test]
+fn kubelet_takes_the_flags_of_launchers() {
+    let (home, config) = home("maxPods: 7\nstaticPodPath: /pods\nclusterDomain: a\n");
+    let drop_in = home.path().join("10-more.conf");
+    fs::write(drop_in, format!("{HEAD}maxPods: 8\nclusterDomain: b\n")).unwrap();
+    let (root, more) = (home.path().join("root"), format!("--config-dir={}", home.path().display()));
+    let found = args(&[
+        "kubelet",
+        "--kubeconfig",
+        "/k",
+        "--bootstrap-kubeconfig=/b",
+        &config,
+        &more,
+        "--root-dir",
+        root.to_str().unwrap(),
+        "--cert-dir=/certs",
+        "--hostname-override=Node-1",
+        "--node-labels=a=b",
+        "--node-labels=c=d",
+        "--register-with-taints=e=f:NoSchedule",
+        "--container-runtime-endpoint=unix:///run/k3s/containerd/containerd.sock",
+        "--pod-infra-container-image=registry.example/pause:3.10",
+        "--cloud-provider=",
+        "--provider-id=",
+        "--read-only-port=0",
+        "--fail-swap-on=false",
+        "--rotate-server-certificates",
+        "--max-pods=9",
+        "--v=2",
+        "-v",
+        "6",
+    ]);
+    let found = found.unwrap();
+    assert_eq!(found.root.as_deref(), Some(&*root));
+    assert_eq!(found.node_name.as_ref().map(|name| name.0.as_str()), Some("node-1"));
+    assert_eq!(found.runtime, "cri=unix:///run/k3s/containerd/containerd.sock".parse().unwrap());
+    assert_eq!((found.max_pods, found.manifests.len(), found.no_manifests), (9, 1, false));
+    assert_eq!(found.kubeconfig.as_deref(), Some(Path::new("/k")));
+    assert_eq!(found.certificates.bootstrap_kubeconfig.as_deref(), Some(Path::new("/b")));
+    assert_eq!(found.certificates.directory(&root), Path::new("/certs"));
+    assert!(found.certificates.rotate_server_certificates);
+    assert_eq!(found.admission.labels().len(), 2);
+    assert_eq!(found.admission.taints()[0].key, "e");
+    let settings = crate::adapters::cri::NodeSettings::from(&*found.node_settings);
+    assert_eq!(settings.cluster_domain, "b");
+    let mut said = notices(&found);
+    said.sort();
+    let expected = [
+        "failSwapOn: the agent runs on a node with swap too",
+        "logging.verbosity: the environment variable RUST_LOG",
+        "maxPods: the flag --max-pods applies",
+        "pod-infra-container-image: it is deprecated",
+    ];
+    assert_eq!(said.len(), expected.len(), "{said:?}");
+    assert!(said.iter().zip(expected).all(|(said, expected)| said.starts_with(expected)), "{said:?}");
+}
+
+#[test]
+fn flag_of_a_kubelet_that_the_agent_cannot_honor_is_refused() {
+    for (flag, says) in [
+        ("--cloud-provider=external", "--cloud-provider: cloud-provider: \"external\" is not supported here"),
+        ("--anonymous-auth", "--anonymous-auth: authentication.anonymous.enabled: \"true\""),
+        ("--max-pods=many", "--max-pods: \"many\" is not a whole number"),
+        ("--node-ip=node", "--node-ip: node-ip: not an IP address"),
+        ("--dockershim-checkpoint-dir=/d", "unexpected argument"),
+        ("--config=/nowhere/at-all", "correct --config"),
+    ] {
+        let error = args(&["kubelet", "--kubeconfig=/k", flag]).unwrap_err();
+        assert!(error.contains(says), "{flag}: {error}");
+    }
+}
+
+#[test]
+fn binary_with_the_name_of_a_kubelet_is_a_kubelet() {
+    let parsed = parse(["/usr/bin/kubelet", "--max-pods=5"]).unwrap();
+    let Command::Run(found) = parsed.command else { panic!("the command is run") };
+    assert_eq!((found.max_pods, found.root.as_deref()), (5, Some(Path::new("/var/lib/kubelet"))));
+    let version = parse(["kubelet", "--version"]).unwrap_err();
+    assert_eq!(version.kind(), clap::error::ErrorKind::DisplayVersion);
+    assert!(version.to_string().starts_with("Kubernetes v1.36.0"), "{version}");
+}
