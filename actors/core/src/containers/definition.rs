@@ -189,19 +189,20 @@ impl<'a> Definition<'a> {
         ContainerName::from(self.name())
     }
 
-    /// Hashes the fields that must not change while a container runs: its name and image (the kubelet's `HashContainer`,
-    /// 1.36). A running container whose hash differs is replaced.
+    /// Hashes the fields that must not change while a container runs: its name and image. A running container whose hash differs is
+    /// replaced.
     ///
-    /// The runtime stores the hash with the container, and it must be equal in every release. The algorithm is therefore
-    /// fixed: 64-bit FNV-1a over both texts, each ended by a byte that is not valid UTF-8.
+    /// It is the hash of a kubelet (`HashContainer`, 1.31 to 1.36), so that a kubelet keeps the containers of this agent, and this agent
+    /// those of a kubelet. The runtime stores it with the container: [`Definition::is_hash`] must recognize it in every later release.
     pub fn spec_hash(self) -> u64 {
-        fnv1a([self.name().as_bytes(), self.image().as_bytes()])
+        kubelet_hash(self.name(), self.image()).into()
     }
 
-    /// Whether a run was created from this name and image. `stored` is the hash that the runtime keeps with the run: the agent's
-    /// own ([`Definition::spec_hash`]), or that of a kubelet that created the container.
+    /// Whether a run was created from this name and image. `stored` is the hash that the runtime keeps with the run:
+    /// [`Definition::spec_hash`], or the hash of an earlier release, 64-bit FNV-1a over both texts, each ended by a byte that is not
+    /// valid UTF-8.
     pub fn is_hash(self, stored: u64) -> bool {
-        stored == self.spec_hash() || stored == u64::from(kubelet_hash(self.name(), self.image()))
+        stored == fnv1a([self.name().as_bytes(), self.image().as_bytes()]) || stored == self.spec_hash()
     }
 
     /// Like [`Definition::spec_hash`], with the resources, because new resources reset the crash backoff. The hash is never stored.
@@ -224,8 +225,21 @@ fn kubelet_hash(name: &str, image: &str) -> u32 {
     let json = serde_json::json!({ "image": image, "name": name }).to_string();
     // Go writes these characters of a JSON text as escapes.
     let json = json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
-    let numbers = json.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(" ");
-    format!("([]uint8)[{numbers}]").bytes().fold(OFFSET, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(PRIME))
+    let digits = |byte: u8| {
+        let all = [byte / 100, byte / 10 % 10, byte % 10];
+        let leading = if byte >= 100 {
+            0
+        } else if byte >= 10 {
+            1
+        } else {
+            2
+        };
+        all.into_iter().skip(leading).map(|digit| b'0' + digit)
+    };
+    let numbers =
+        json.bytes().enumerate().flat_map(|(index, byte)| (index > 0).then_some(b' ').into_iter().chain(digits(byte)));
+    let text = "([]uint8)[".bytes().chain(numbers).chain([b']']);
+    text.fold(OFFSET, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(PRIME))
 }
 
 fn fnv1a<const N: usize>(parts: [&[u8]; N]) -> u64 {
@@ -327,22 +341,23 @@ mod tests {
 
     // The hash is stored with running containers. Another algorithm would restart all of them.
     #[test]
-    fn the_spec_hash_is_the_same_in_every_release() {
-        assert_eq!(spec_hash(&container("a", "busybox:1.36")), 0x4f24_ca8f_6330_a444);
+    fn the_hash_of_an_earlier_release_is_recognized() {
+        assert!(is_hash_of(0x4f24_ca8f_6330_a444, &container("a", "busybox:1.36")));
+        assert!(!is_hash_of(0x4f24_ca8f_6330_a444, &container("a", "busybox:1.37")));
     }
 
     // The numbers were computed from the description above by another program. Kubelet 1.36 has the first one in a test.
     #[test]
-    fn the_hash_of_a_kubelet_is_recognized() {
+    fn the_hash_is_that_of_a_kubelet() {
         for (name, image, hash) in [
             ("test_container", "foo/image:v1", 0x8e45_cbd0),
             ("busybox", "busybox", 0x8f4f_3c6c),
             ("foo", "", 0x7147_aeb5),
         ] {
+            assert_eq!(spec_hash(&container(name, image)), hash, "{name} {image}");
             assert!(is_hash_of(hash, &container(name, image)), "{name} {image}");
             assert!(!is_hash_of(hash, &container(name, "other")), "{name} {image}");
         }
-        assert!(is_hash_of(spec_hash(&container("a", "i")), &container("a", "i")));
     }
 
     #[test]
