@@ -14,6 +14,7 @@ mod cluster_watch;
 mod commands;
 mod final_statuses;
 pub(crate) mod harness;
+mod kubelet;
 mod life;
 pub(crate) mod logs;
 mod machine_shutdown;

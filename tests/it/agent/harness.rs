@@ -103,6 +103,13 @@ impl AgentHome {
         Self::until_it_answers(self.spawn(command)).await
     }
 
+    /// Starts an agent with the flags of a kubelet, and waits until its admin endpoints answer.
+    pub(crate) async fn start_kubelet(&self, args: &[&str]) -> Agent {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_podwright"));
+        command.arg("kubelet").args(args).env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);
+        Self::until_it_answers(self.spawn(command)).await
+    }
+
     /// Starts an agent and waits until its admin endpoints answer.
     pub(crate) async fn start(&self, args: &[&str]) -> Agent {
         Self::until_it_answers(self.start_without_waiting(args)).await
