@@ -159,9 +159,12 @@ fn headers(target: &[(String, String)]) -> Result<HeaderMap, NetworkError> {
     let mut headers = HeaderMap::with_capacity(target.len() + 1);
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     for (name, value) in target {
-        let invalid = || NetworkError::failed(format!("header {name:?} cannot be sent: {value:?}"));
-        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
-        headers.append(key, HeaderValue::from_str(value).map_err(|_| invalid())?);
+        // The value of a header may be a password, and the error is an event of the pod.
+        let invalid = |what: &str| {
+            NetworkError::failed(format!("header {name:?} cannot be sent: its {what} is not valid in HTTP"))
+        };
+        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid("name"))?;
+        headers.append(key, HeaderValue::from_str(value).map_err(|_| invalid("value"))?);
     }
     Ok(headers)
 }

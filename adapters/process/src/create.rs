@@ -58,7 +58,7 @@ pub(super) fn plan(
     if command.is_empty() {
         return Err(no_command(name));
     }
-    without_nul(name, command.iter().chain(config.env.iter().flat_map(|(k, v)| [k, v])))?;
+    without_nul(name, &command, config.env.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
     let uid = pod.uid().to_string();
     for part in [uid.as_str(), name] {
         if part.contains('/') || matches!(part, "" | "." | "..") {
@@ -142,12 +142,13 @@ fn faults(spec: &PodSpec, container: &Container) -> Vec<RuntimeError> {
     let name = container.name.as_str();
     let security = container.security_context.as_ref();
     let command = || container.command.iter().chain(&container.args).flatten();
-    let values = container.env.iter().flatten().filter_map(|variable| variable.value.as_ref());
+    let variables = container.env.iter().flatten();
+    let variables = variables.filter_map(|variable| Some((variable.name.as_str(), variable.value.as_deref()?)));
     let mounts = container.volume_mounts.iter().flatten();
     let mounts = mounts.map(|mount| (mount.name.as_str(), mount.mount_path.as_str()));
     let checks = [
         command().next().map(drop).ok_or_else(|| no_command(name)),
-        without_nul(name, command().chain(values)),
+        without_nul(name, command(), variables),
         security::supported(name, spec, security).map(drop),
         rootfs::mount_points(name, mounts).map(drop),
         termination_log(name, container.termination_message_path.as_deref()).map(drop),
@@ -157,10 +158,22 @@ fn faults(spec: &PodSpec, container: &Container) -> Vec<RuntimeError> {
     checks.into_iter().filter_map(Result::err).collect()
 }
 
-fn without_nul<'a>(name: &str, texts: impl IntoIterator<Item = &'a String>) -> Result<(), RuntimeError> {
-    match texts.into_iter().find(|text| text.contains('\0')) {
-        Some(bad) => Err(RuntimeError::config(format!(
-            "container {name}: {bad:?} contains a NUL character: remove it from `command`, `args` or `env`"
+/// No program gets a text with a NUL character. The error names the setting and not the text, because the text may be that of a Secret.
+fn without_nul<'a>(
+    name: &str,
+    command: impl IntoIterator<Item = &'a String>,
+    env: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<(), RuntimeError> {
+    if command.into_iter().any(|text| text.contains('\0')) {
+        return Err(RuntimeError::config(format!(
+            "container {name}: `command` or `args` contains a NUL character: remove it, or remove it from the variable that \
+             they refer to"
+        )));
+    }
+    match env.into_iter().find(|(key, value)| key.contains('\0') || value.contains('\0')) {
+        Some((key, _)) => Err(RuntimeError::config(format!(
+            "container {name}: the variable {key:?} contains a NUL character: remove it from `env`, or from the object or \
+             file that has the value"
         ))),
         None => Ok(()),
     }

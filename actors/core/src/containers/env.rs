@@ -116,10 +116,10 @@ pub enum ConfigError {
         /// The mount path.
         path: String,
     },
-    /// A `subPath` is absolute. It has to be a path in the volume.
+    /// A `subPath` is absolute. It has to be a path in the volume. It is named as the pod has it, with references to variables.
     #[error("{}", texts::absolute_sub_path(.0))]
     AbsoluteSubPath(String),
-    /// A `subPath` has the part `..`.
+    /// A `subPath` has the part `..`. It is named as the pod has it, with references to variables.
     #[error("{}", texts::sub_path_leads_out(.0))]
     SubPathLeadsOut(String),
     /// A `subPathExpr` refers to variables without a value. An empty value would mount the whole volume.
@@ -273,18 +273,19 @@ fn mount(
             return Err(ConfigError::NoVolume { volume: volume_mount.name.clone(), container: container.to_owned() });
         }
     };
-    let sub_path = match (text(&volume_mount.sub_path), text(&volume_mount.sub_path_expr)) {
+    // What the pod's author wrote is named in errors: the value of a variable may be that of a Secret.
+    let (written, sub_path) = match (text(&volume_mount.sub_path), text(&volume_mount.sub_path_expr)) {
         (Some(_), Some(_)) => {
             let (volume, path) = (volume_mount.name.clone(), volume_mount.mount_path.clone());
             return Err(ConfigError::TwoSubPaths { volume, path });
         }
-        (Some(path), None) => Some(path.to_owned()),
-        (None, Some(template)) => Some(expand_all(template, |name| env.get(name))?),
-        (None, None) => None,
+        (Some(path), None) => (path, Some(path.to_owned())),
+        (None, Some(template)) => (template, Some(expand_all(template, |name| env.get(name))?)),
+        (None, None) => ("", None),
     };
     let host_path = match &sub_path {
-        Some(path) if path.starts_with('/') => return Err(ConfigError::AbsoluteSubPath(path.clone())),
-        Some(path) if !stays_inside(Path::new(path)) => return Err(ConfigError::SubPathLeadsOut(path.clone())),
+        Some(path) if path.starts_with('/') => return Err(ConfigError::AbsoluteSubPath(written.to_owned())),
+        Some(path) if !stays_inside(Path::new(path)) => return Err(ConfigError::SubPathLeadsOut(written.to_owned())),
         Some(path) if image.is_none() => volume.join(path),
         Some(_) | None => volume.to_owned(),
     };

@@ -84,6 +84,12 @@ fn plan_refuses_unsupported_containers_with_a_remedy() {
     assert!(refusal(0, &no_command).contains("set `command`"));
     let nul = config(|_, c| c.args = vec!["a\0b".into()]);
     assert!(refusal(0, &nul).contains("NUL"));
+    let secret = config(|_, c| c.env = vec![("PASSWORD".into(), "hunter2\0".into())]);
+    let text = refusal(0, &secret);
+    assert!(text.contains("PASSWORD") && !text.contains("hunter2"), "{text}");
+    let expanded = config(|_, c| c.args = vec!["--password=hunter2\0".into()]);
+    let text = refusal(0, &expanded);
+    assert!(text.contains("`args`") && !text.contains("hunter2"), "{text}");
     let unknown = config(|_, c| c.kind = ContainerKind::Init);
     assert!(refusal(0, &unknown).contains("main"));
     let signal = config(|spec, _| {

@@ -291,7 +291,11 @@ fn a_mount_outside_its_volume_is_refused() {
         ),
         (
             json!({"name": "data", "mountPath": "/x", "subPathExpr": "$(UP)/b"}),
-            "unable to provision SubPath `../b`: must not contain '..'",
+            "unable to provision SubPath `$(UP)/b`: must not contain '..'",
+        ),
+        (
+            json!({"name": "data", "mountPath": "/x", "subPathExpr": "$(SECRET)"}),
+            "error SubPath `$(SECRET)` must not be an absolute path",
         ),
         (json!({"name": "data", "mountPath": "/x", "subPathExpr": "$(NONE)"}), "missing value for NONE"),
         // An empty value would mount the whole volume.
@@ -303,7 +307,11 @@ fn a_mount_outside_its_volume_is_refused() {
         ),
     ];
     for (mount, reason) in cases {
-        let env = json!([{"name": "UP", "value": ".."}, {"name": "EMPTY", "value": ""}]);
+        let env = json!([
+            {"name": "UP", "value": ".."},
+            {"name": "EMPTY", "value": ""},
+            {"name": "SECRET", "value": "/hunter2"},
+        ]);
         assert_eq!(error(json!({"env": env, "volumeMounts": [mount]})), reason);
     }
 }
