@@ -46,7 +46,7 @@ const MAX_CACHED: usize = 4096;
 /// The most bytes of a token. The token of a service account has about a thousand.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
 /// The prefix of the WebSocket protocol in which a browser sends its bearer token, in base64 (`k8s.io/apiserver/pkg/authentication/request/websocket`).
-const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
+pub(super) const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The token reviews and the access reviews of the API server.
 pub trait Reviews: Send + Sync + 'static {

@@ -11,6 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{Refusal, Stream};
+use crate::access::WEBSOCKET_TOKEN;
 use podwright_model::texts::streams::no_common_protocol;
 
 /// The header with the protocols that a client offers over SPDY, and with the one that the server chose.
@@ -53,11 +54,13 @@ pub(super) struct Upgrade {
 }
 
 impl Upgrade {
-    /// The upgrade that the headers of a request name.
+    /// The upgrade that the headers of a request name. It does not have the bearer token that a browser sends among its protocols.
     pub(super) fn of(mut request: Request) -> Result<Self, Refusal> {
         let kind = kind(request.headers()).ok_or(Refusal::UpgradeRequired)?;
         let connection = hyper::upgrade::on(&mut request);
-        Ok(Upgrade { kind, connection, parts: request.into_parts().0 })
+        let mut parts = request.into_parts().0;
+        remove_token(&mut parts.headers);
+        Ok(Upgrade { kind, connection, parts })
     }
 
     /// The method and the headers of the request.
@@ -149,6 +152,18 @@ fn kind(headers: &HeaderMap) -> Option<UpgradeKind> {
     has(header::UPGRADE, "SPDY/3.1").then_some(UpgradeKind::Spdy)
 }
 
+/// Removes the bearer token from the protocols of a WebSocket, as upstream's authenticator does. The protocols are sent to the streaming
+/// server of the runtime, and the answer to a client without a common protocol names them.
+fn remove_token(headers: &mut HeaderMap) {
+    let is_kept = |protocol: &&str| !protocol.starts_with(WEBSOCKET_TOKEN);
+    let kept: Vec<&str> = words(headers, &header::SEC_WEBSOCKET_PROTOCOL).filter(is_kept).collect();
+    let kept = HeaderValue::from_str(&kept.join(", ")).ok().filter(|kept| !kept.is_empty());
+    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+    if let Some(kept) = kept {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, kept);
+    }
+}
+
 fn offered(kind: UpgradeKind, headers: &HeaderMap) -> Vec<&str> {
     let name = match kind {
         UpgradeKind::Spdy => STREAM_PROTOCOL,
@@ -207,5 +222,24 @@ mod tests {
         let Err(Refusal::Answered(answer)) = choose(&["v3.channel.k8s.io"], &[V5, V4]) else { panic!("accepted") };
         assert_eq!(answer.status(), StatusCode::FORBIDDEN);
         assert_eq!(answer.headers().get_all(ACCEPTED_PROTOCOLS).iter().count(), 2);
+    }
+
+    #[test]
+    fn a_token_among_the_protocols_of_a_websocket_is_removed() {
+        let token = format!("{WEBSOCKET_TOKEN}aHVudGVyMg");
+        for (protocols, kept) in [
+            (vec![format!("{V4}, {token}"), V5.to_owned()], Some(format!("{V4}, {V5}"))),
+            (vec![format!("{token},{V1}")], Some(V1.to_owned())),
+            (vec![token.clone()], None),
+            (vec![], None),
+        ] {
+            let mut request = Request::builder().header("connection", "upgrade").header("upgrade", "websocket");
+            for protocol in &protocols {
+                request = request.header(header::SEC_WEBSOCKET_PROTOCOL, protocol);
+            }
+            let upgrade = Upgrade::of(request.body(Body::empty()).unwrap()).unwrap();
+            let found = upgrade.parts().headers.get(header::SEC_WEBSOCKET_PROTOCOL);
+            assert_eq!(found.map(|value| value.to_str().unwrap()), kept.as_deref(), "{protocols:?}");
+        }
     }
 }
