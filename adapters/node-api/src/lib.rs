@@ -64,6 +64,7 @@ mod stream_routes;
 mod streams;
 mod threads;
 mod user;
+mod web_pages;
 
 pub use access::{ALLOWED_TTL, DENIED_TTL, Reviews, TOKEN_TTL};
 pub use attributes::StreamVerb;

@@ -17,7 +17,7 @@ use super::log_route::container_logs;
 use super::pod_list::pod_list;
 use super::served_node::ServedNode;
 use super::streams::Streams;
-use super::{health, stats, stream_routes};
+use super::{health, stats, stream_routes, web_pages};
 use podwright_host::stats::RuntimeStats;
 use podwright_host::storage::FileStorage;
 use podwright_http_server::{BlockingAnswers, Connection, MAX_ECHO_BYTES, negotiate};
@@ -104,6 +104,9 @@ async fn check(
     request: Request,
     next: Next,
 ) -> Response {
+    if let Some(refusal) = web_pages::refusal(request.headers()) {
+        return refusal;
+    }
     let (headers, path) = (request.headers(), request.uri().path());
     let admitted = gatekeeper.admit(connection.client, &connection.peer.0, headers, request.method(), path).await;
     let has_seat = admitted.is_ok() && connection.authenticate();

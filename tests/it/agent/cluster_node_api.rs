@@ -110,7 +110,10 @@ async fn clients_need_credentials_and_a_permission() {
     assert_eq!(admin.send("DELETE", "/pods").await.status(), 405);
     let answer = admin.send("GET", "/healthz").await;
     assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
-    let run = admin.client.post(format!("{}/run/default/web/main?cmd=true", admin.url));
+    let run = || admin.client.post(format!("{}/run/default/web/main?cmd=true", admin.url));
+    let of_page = run().header("origin", "https://evil.example").send().await.unwrap();
+    assert_eq!(of_page.status(), 403, "the browser has the certificate, and the page has not");
+    let run = run();
     let refused = run.body(vec![0; (1 << 20) + 1]).send().await.unwrap();
     assert_eq!(refused.status(), 413);
 }
