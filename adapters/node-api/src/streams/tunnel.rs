@@ -1,7 +1,7 @@
 //! The streaming server of a container runtime: forwards the upgrade of a client to it and copies bytes in both directions.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::client::conn::http1;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, split};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -171,9 +172,17 @@ impl StreamingServer {
     }
 }
 
+/// Whether an interface of this machine has the address. That a socket can be bound to an address does not prove it: with
+/// `net.ipv4.ip_nonlocal_bind`, which failover and proxy set-ups use, the kernel binds sockets to any address.
 fn is_of_this_machine(address: IpAddr) -> bool {
-    // The kernel binds no socket to an address of another machine.
-    address.is_loopback() || (!address.is_unspecified() && UdpSocket::bind((address, 0)).is_ok())
+    let address = address.to_canonical();
+    let address_of = |interface: InterfaceAddress| {
+        let own = interface.address?;
+        let v4 = own.as_sockaddr_in().map(|own| IpAddr::from(own.ip()));
+        v4.or_else(|| own.as_sockaddr_in6().map(|own| IpAddr::from(own.ip())))
+    };
+    // If the kernel does not list the addresses, only loopback addresses are known.
+    address.is_loopback() || getifaddrs().is_ok_and(|mut all| all.any(|one| address_of(one) == Some(address)))
 }
 
 #[cfg(test)]
@@ -188,9 +197,12 @@ mod tests {
         assert_eq!((parsed.address.to_string(), parsed.path), ("127.0.0.1:41234".into(), "/exec/token?x=1".into()));
         assert!(StreamingServer::parse("http://[::1]:1/exec").is_ok());
         assert!(StreamingServer::parse("http://localhost/exec").is_ok());
+        assert!(StreamingServer::parse("http://[::ffff:127.0.0.1]/exec").is_ok());
         for (url, why) in [
             ("http://192.0.2.1:80/exec", "not one of this machine"),
             ("http://0.0.0.0:80/exec", "not one of this machine"),
+            // The kernel binds a socket to this address, as it binds one to every address with `ip_nonlocal_bind`.
+            ("http://224.0.0.1:80/exec", "not one of this machine"),
             ("https://127.0.0.1:1/exec", "TLS"),
             ("http://evil.example/exec", "no IP address"),
             ("//127.0.0.1/exec", "not an http URL"),
