@@ -101,6 +101,10 @@ pub(crate) struct RunArgs {
     /// Read no manifests, not even those of the default directory. Then only pods of an API server run.
     #[arg(long, conflicts_with = "manifests")]
     pub(crate) no_manifests: bool,
+    /// A file with headers for the requests of manifest URLs, such as `Authorization: Bearer TOKEN`: one in each line. Other users may
+    /// not be able to read it. The agent reads it once, when it starts.
+    #[arg(long, value_name = "FILE", requires = "manifests")]
+    pub(crate) manifest_url_header_file: Option<PathBuf>,
     /// How the agent handles an unknown field of a manifest: warn (it ignores the field and runs the pod, as a kubelet does) or
     /// strict (it refuses the pod).
     #[arg(long, value_enum, default_value_t)]

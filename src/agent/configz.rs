@@ -11,7 +11,7 @@ use crate::agent::cli::{AdminAddress, LogFormat, NodeApiArgs, RunArgs};
 use crate::agent::runtime::Runtime;
 use podwright_model::texts::format::duration;
 use podwright_node_api::{ALLOWED_TTL, DENIED_TTL, IDLE_LIMIT, TOKEN_TTL};
-use podwright_sources::{CHECK_FREQUENCY, Origin};
+use podwright_sources::{CHECK_FREQUENCY, Origin, redacted};
 
 /// The answer of `/configz`.
 pub(crate) fn configz(args: &RunArgs) -> Value {
@@ -65,7 +65,7 @@ fn sources(args: &RunArgs) -> Value {
         Origin::Url(_) => None,
     });
     let url = args.manifests.iter().find_map(|origin| match origin {
-        Origin::Url(url) => Some(url.as_str()),
+        Origin::Url(url) => Some(redacted(url).to_string()),
         Origin::Path(_) => None,
     });
     json!({
@@ -153,7 +153,7 @@ mod tests {
             "--bootstrap-kubeconfig=b",
             "--register-node=false",
             "--register-with-taints=a=b:NoExecute",
-            "--manifests=http://host/pods",
+            "--manifests=http://user:hunter2@host/pods",
             "--manifests=/pods",
             "--max-pods=7",
             "--log-format=json",

@@ -53,6 +53,10 @@ pub(crate) enum RunError {
     CertificateDirectory(#[source] UntrustedDirectory),
     #[error("there is no manifest at {}: correct --manifests, because --until-finished does not wait for a missing path", .0.display())]
     NoManifest(PathBuf),
+    #[error("cannot use --manifest-url-header-file")]
+    ManifestHeaderFile(#[source] podwright_http_server::PrivateFileError),
+    #[error("cannot use --manifest-url-header-file {}", .path.display())]
+    ManifestHeaders { path: PathBuf, source: podwright_sources::HeaderFileError },
     #[error(transparent)]
     Cluster(#[from] super::certificates::ClientError),
     #[error(transparent)]

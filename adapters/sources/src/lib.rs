@@ -26,7 +26,8 @@
 //!
 //! - [`FileSource`] and [`UrlSource`]: the sources, with the settings of [`SourceContext`].
 //! - [`manifest`]: the text of a manifest becomes pods, faults and warnings.
-//! - [`Origin`]: the file, directory or URL that a flag names.
+//! - [`Origin`]: the file, directory or URL that a flag names. A URL is shown as [`redacted`] returns it.
+//! - [`headers()`]: the headers of a file for the requests of a [`UrlSource`].
 //!
 //! # Arrows
 //!
@@ -58,7 +59,7 @@ use manifest::UnknownFields;
 pub use files::FileSource;
 pub use manifest_cache::MAX_NAME;
 pub use scan::{contents, list};
-pub use url::UrlSource;
+pub use url::{HeaderFileError, UrlSource, headers, redacted};
 
 /// How often every file and URL is read again, even if no change was noticed (upstream `FileCheckFrequency` and
 /// `HTTPCheckFrequency`, kubelet 1.36).
@@ -115,13 +116,22 @@ impl fmt::Debug for SourceContext {
     }
 }
 
-/// The origin of manifests that a flag names: an `http` or `https` URL, or else a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The origin of manifests that a flag names: an `http` or `https` URL, or else a path. `Debug` prints no password of a URL.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A file or a directory.
     Path(PathBuf),
     /// A URL.
     Url(reqwest::Url),
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Path(path) => f.debug_tuple("Path").field(path).finish(),
+            Origin::Url(url) => f.debug_tuple("Url").field(&redacted(url).as_str()).finish(),
+        }
+    }
 }
 
 /// Why a text does not name an origin of manifests.
@@ -133,7 +143,7 @@ pub enum ParseOriginError {
     /// The text starts like a URL but is not a valid one.
     #[error("{text:?} is not a URL: {reason}")]
     Url {
-        /// The text.
+        /// The text, without a user name and a password.
         text: String,
         /// The error of the URL parser.
         reason: <reqwest::Url as FromStr>::Err,
@@ -152,9 +162,16 @@ impl FromStr for Origin {
         }
         match reqwest::Url::parse(text) {
             Ok(url) => Ok(Origin::Url(url)),
-            Err(reason) => Err(ParseOriginError::Url { text: text.to_owned(), reason }),
+            Err(reason) => Err(ParseOriginError::Url { text: without_login(text), reason }),
         }
     }
+}
+
+/// A text that is no valid URL, without what would be the user name and the password of one.
+fn without_login(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    // A password may contain a slash that its writer has not encoded.
+    rest.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, place)| format!("{scheme}://{place}"))
 }
 
 /// Drops an update that equals the previous one.
@@ -195,5 +212,13 @@ mod tests {
         assert!(matches!("http://host:8080/pods".parse(), Ok(Origin::Url(_))));
         assert_eq!("".parse::<Origin>(), Err(ParseOriginError::Empty));
         assert!(matches!("https://".parse::<Origin>(), Err(ParseOriginError::Url { .. })));
+    }
+
+    #[test]
+    fn passwords_of_urls_are_not_shown() {
+        let error = "https://user:hunt/er2@host:port/pods".parse::<Origin>().unwrap_err().to_string();
+        assert!(error.contains("\"https://host:port/pods\"") && !error.contains("er2"), "{error}");
+        let origin: Origin = "https://user:hunter2@host/pods".parse().unwrap();
+        assert_eq!(format!("{origin:?}"), "Url(\"https://host/pods\")");
     }
 }

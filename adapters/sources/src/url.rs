@@ -1,16 +1,19 @@
 //! Manifests from URLs.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_model::text::error_chain;
 use podwright_ports::{Severity, SourceInbox, SourceKind, SourceUpdate};
-use reqwest::{Client, Url};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Url, redirect};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
-use tracing::error;
+use tracing::{error, warn};
 
 use super::manifest_cache::{CachedManifest, ManifestCache};
 use super::{ChangeFilter, SourceContext};
@@ -18,6 +21,8 @@ use crate::manifest::MAX_BYTES;
 
 /// How long one request may take, with its body (upstream `NewSourceURL`, kubelet 1.36).
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How many redirects are followed (Go's `http.Client`, which a kubelet uses).
+const MAX_REDIRECTS: usize = 10;
 
 /// The pods of several URLs, as one source.
 #[derive(Debug)]
@@ -26,25 +31,75 @@ pub struct UrlSource {
     cx: SourceContext,
 }
 
-#[derive(Debug)]
 struct Target {
     url: Url,
     /// The URL without user and password. It is used in messages and to generate UIDs.
     what: String,
+    headers: HeaderMap,
     client: Option<Client>,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("what", &self.what).finish_non_exhaustive()
+    }
+}
+
+/// The URL without user name and password, as it may be shown.
+pub fn redacted(url: &Url) -> Url {
+    let mut redacted = url.clone();
+    // Both calls fail only for URLs without a host, which have no password either.
+    let _ = redacted.set_password(None);
+    let _ = redacted.set_username("");
+    redacted
+}
+
+/// Why a text has no headers for the requests of manifests. The error does not contain the header, which may be a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is not a header: write NAME: VALUE, as in Authorization: Bearer TOKEN")]
+pub struct HeaderFileError {
+    /// The line, from 1.
+    pub line: usize,
+}
+
+/// The headers in a text, one in each line as `NAME: VALUE`. Empty lines and lines that begin with `#` are ignored. `Debug` does not
+/// print the values.
+///
+/// # Errors
+/// [`HeaderFileError`] for the first line that is not a header.
+pub fn headers(text: &str) -> Result<HeaderMap, HeaderFileError> {
+    let mut headers = HeaderMap::new();
+    let lines = text.lines().map(str::trim).enumerate();
+    for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+        let (name, mut value) = header(line).ok_or(HeaderFileError { line: index + 1 })?;
+        value.set_sensitive(true);
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+fn header(line: &str) -> Option<(HeaderName, HeaderValue)> {
+    let (name, value) = line.split_once(':')?;
+    Some((name.trim().parse().ok()?, value.trim().parse().ok()?))
 }
 
 impl UrlSource {
     /// A source of the manifests at these URLs.
     pub fn new(urls: impl IntoIterator<Item = Url>, cx: SourceContext) -> Self {
         let target = |url: Url| {
-            let mut redacted = url.clone();
-            // Both calls fail only for URLs without a host, which have no password either.
-            let _ = redacted.set_password(None);
-            let _ = redacted.set_username("");
-            Target { url, what: redacted.into(), client: None }
+            let what = redacted(&url).into();
+            Target { url, what, headers: HeaderMap::new(), client: None }
         };
         UrlSource { urls: urls.into_iter().map(target).collect(), cx }
+    }
+
+    /// Sends these headers with each request. A redirect to another host then fails, because the headers may be credentials.
+    #[must_use]
+    pub fn headers(mut self, headers: &HeaderMap) -> Self {
+        for target in &mut self.urls {
+            target.headers = headers.clone();
+        }
+        self
     }
 
     /// Sends updates until `stop` is cancelled or the node has stopped.
@@ -56,6 +111,12 @@ impl UrlSource {
     }
 
     async fn send_updates(mut self, out: Arc<dyn SourceInbox>) {
+        for target in self.urls.iter().filter(|target| is_unprotected(&target.url)) {
+            warn!(
+                url = target.what,
+                "whoever controls the network can replace the manifests of a plain http URL: use https"
+            );
+        }
         let mut cache = ManifestCache::default();
         let mut filter = ChangeFilter::default();
         loop {
@@ -137,7 +198,7 @@ impl Target {
     async fn get(&mut self) -> Result<Vec<u8>, FetchError> {
         let client = match &self.client {
             Some(client) => client,
-            None => self.client.insert(client(&self.url)?),
+            None => self.client.insert(client(&self.url, &self.headers)?),
         };
         let failed = |error: reqwest::Error| FetchError::Request(error.without_url());
         let mut response = client.get(self.url.clone()).send().await.map_err(failed)?;
@@ -156,8 +217,13 @@ impl Target {
 }
 
 /// A client for one URL. It keeps no connection, because the next request comes only after the check frequency.
-fn client(url: &Url) -> Result<Client, FetchError> {
-    let builder = Client::builder().timeout(TIMEOUT).pool_max_idle_per_host(0);
+fn client(url: &Url, headers: &HeaderMap) -> Result<Client, FetchError> {
+    let has_headers = !headers.is_empty();
+    let builder = Client::builder()
+        .timeout(TIMEOUT)
+        .pool_max_idle_per_host(0)
+        .default_headers(headers.clone())
+        .redirect(redirect::Policy::custom(move |attempt| follow(attempt, has_headers)));
     let builder = if url.scheme() == "https" {
         // The client uses the process-wide crypto provider. An error means that one is installed already.
         let _ = ring::default_provider().install_default();
@@ -172,4 +238,99 @@ fn client(url: &Url) -> Result<Client, FetchError> {
         builder.tls_backend_preconfigured(tls)
     };
     builder.build().map_err(FetchError::Client)
+}
+
+fn follow(attempt: redirect::Attempt<'_>, has_headers: bool) -> redirect::Action {
+    match refusal(attempt.previous(), attempt.url(), has_headers) {
+        Some(why) => attempt.error(why),
+        None => attempt.follow(),
+    }
+}
+
+/// Why a redirect is not followed. Whoever can change a manifest runs programs on this node, so a redirect must not be weaker than the URL
+/// of the operator.
+fn refusal(previous: &[Url], next: &Url, has_headers: bool) -> Option<String> {
+    let place = |url: &Url| (url.host_str().map(str::to_owned), url.port_or_known_default());
+    let is_other = |url: &Url| place(url) != place(next);
+    if next.scheme() != "https" && previous.iter().any(|url| url.scheme() == "https") {
+        Some(format!("the server redirects from https to {}, which is not followed", redacted(next)))
+    } else if has_headers && previous.iter().any(is_other) {
+        Some(format!(
+            "the server redirects to {}, which must not get the headers of --manifest-url-header-file",
+            redacted(next)
+        ))
+    } else if previous.len() > MAX_REDIRECTS {
+        Some(format!("more than {MAX_REDIRECTS} redirects"))
+    } else {
+        None
+    }
+}
+
+/// Whether others in the network can change the answers of a URL.
+fn is_unprotected(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
+    url.scheme() == "http" && !is_local
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn urls(texts: &[&str]) -> Vec<Url> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_redirect_is_not_weaker_than_the_url() {
+        for (previous, next, with_headers, without) in [
+            (&["https://a/pods"][..], "https://a/new", true, true),
+            (&["https://a/pods"], "https://a:443/new", true, true),
+            (&["https://a/pods"], "https://b/pods", false, true),
+            (&["https://a/pods", "https://b/pods"], "https://a/pods", false, true),
+            (&["https://a/pods"], "http://a/pods", false, false),
+            (&["http://a/pods", "https://a/pods"], "http://a/pods", false, false),
+            (&["http://a/pods"], "http://a/new", true, true),
+            (&["http://a/pods"], "https://a/new", false, true),
+            (&["https://a"; MAX_REDIRECTS + 1], "https://a", false, false),
+        ] {
+            let next: Url = next.parse().unwrap();
+            for (has_headers, is_followed) in [(true, with_headers), (false, without)] {
+                let refused = refusal(&urls(previous), &next, has_headers);
+                assert_eq!(refused.is_none(), is_followed, "{previous:?} -> {next} {has_headers}: {refused:?}");
+            }
+        }
+        let login: Url = "http://user:hunter2@a/pods".parse().unwrap();
+        let why = refusal(&urls(&["https://a/pods"]), &login, false).unwrap();
+        assert!(!why.contains("hunter2"), "{why}");
+    }
+
+    #[test]
+    fn plain_http_is_protected_on_this_machine_only() {
+        for (url, expected) in [
+            ("http://10.0.0.1/pods", true),
+            ("http://manifests.example:8080", true),
+            ("http://localhost.example", true),
+            ("http://localhost:8080", false),
+            ("http://127.0.0.1", false),
+            ("http://[::1]:80", false),
+            ("https://10.0.0.1", false),
+        ] {
+            assert_eq!(is_unprotected(&url.parse().unwrap()), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn headers_of_a_file_are_read_and_not_shown() {
+        let found = headers("# for the mirror\nAuthorization: Bearer hunter2:x\n\nX-A:1\nX-A: 2\n").unwrap();
+        assert_eq!(found["authorization"], "Bearer hunter2:x");
+        assert_eq!(found.get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2"]);
+        assert!(!format!("{found:?}").contains("hunter2"), "{found:?}");
+        for bad in ["X-A: 1\nhunter2", "X-A: 1\nno spaces: hunter2", "X-A: 1\nX: hunter2\u{7f}"] {
+            let error = headers(bad).unwrap_err();
+            assert_eq!(error.line, 2, "{bad}");
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+    }
 }

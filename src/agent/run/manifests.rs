@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use reqwest::Url;
+use reqwest::header::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
 use super::RunError;
@@ -12,14 +13,17 @@ use crate::adapters::adoption::Adoption;
 use crate::agent::cli::RunArgs;
 use crate::agent::page::ManifestLocation;
 use crate::agent::root::DefaultDirectories;
+use podwright_http_server::read_private;
 use podwright_ports::{SourceInbox, SourceKind};
-use podwright_sources::{Adopt, FileSource, Origin, SourceContext, UrlSource};
+use podwright_sources::{Adopt, FileSource, Origin, SourceContext, UrlSource, headers, redacted};
 
 /// The paths and URLs that manifests are read from.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct ManifestSources {
     paths: Vec<PathBuf>,
     urls: Vec<Url>,
+    /// The headers of requests to the URLs.
+    headers: HeaderMap,
 }
 
 impl ManifestSources {
@@ -30,6 +34,11 @@ impl ManifestSources {
                 Origin::Path(path) => manifests.paths.push(path.clone()),
                 Origin::Url(url) => manifests.urls.push(url.clone()),
             }
+        }
+        if let Some(file) = &args.manifest_url_header_file {
+            let text = read_private(file).map_err(RunError::ManifestHeaderFile)?;
+            manifests.headers =
+                headers(&text).map_err(|source| RunError::ManifestHeaders { path: file.clone(), source })?;
         }
         if args.manifests.is_empty() && !args.no_manifests {
             manifests.paths.push(defaults.manifests()?);
@@ -57,12 +66,10 @@ impl ManifestSources {
             .paths
             .iter()
             .map(|path| ManifestLocation { source: SourceKind::File, location: path.display().to_string() });
-        let urls = self.urls.iter().map(|url| {
-            let mut url = url.clone();
-            // These calls fail only for a URL that has no host, and such a URL holds no user name.
-            let _ = (url.set_username(""), url.set_password(None));
-            ManifestLocation { source: SourceKind::Http, location: url.to_string() }
-        });
+        let urls = self
+            .urls
+            .iter()
+            .map(|url| ManifestLocation { source: SourceKind::Http, location: redacted(url).to_string() });
         paths.chain(urls).collect()
     }
 
@@ -75,7 +82,8 @@ impl ManifestSources {
             actix::spawn(FileSource::new(self.paths, context.clone()).run(to.clone(), stop.clone()));
         }
         if !self.urls.is_empty() {
-            actix::spawn(UrlSource::new(self.urls, context.clone()).run(to.clone(), stop.clone()));
+            let source = UrlSource::new(self.urls, context.clone()).headers(&self.headers);
+            actix::spawn(source.run(to.clone(), stop.clone()));
         }
     }
 }
@@ -90,12 +98,29 @@ pub(super) fn adopt(adoption: Adoption) -> Arc<Adopt> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
     use clap::Parser;
 
     use super::*;
     use crate::agent::cli::{Cli, Command};
+
+    #[test]
+    fn headers_come_from_a_file_that_others_cannot_read() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("headers");
+        let read = |text: &str, mode: u32| {
+            fs::write(&file, text).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            manifests(&["--manifests=https://host", "--manifest-url-header-file", file.to_str().unwrap()], home.path())
+        };
+        assert_eq!(read("X-A: 1", 0o600).unwrap().headers["x-a"], "1");
+        assert!(matches!(read("X-A: 1", 0o644), Err(RunError::ManifestHeaderFile(_))));
+        let error = read("hunter2", 0o600).err().unwrap().to_string();
+        assert!(error.contains(file.to_str().unwrap()), "{error}");
+    }
 
     fn manifests(args: &[&str], home: &Path) -> Result<ManifestSources, RunError> {
         let Command::Run(args) = Cli::parse_from(["podwright", "run"].iter().chain(args)).command else { panic!() };
