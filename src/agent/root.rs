@@ -117,11 +117,12 @@ fn logs_of(root: &Path) -> PathBuf {
     if is_default { SYSTEM_LOGS.into() } else { root.join("log") }
 }
 
-/// Checks the root directory and everything in it that the agent trusts: the files, the records of containers, the
-/// certificates and the directories of pods and their logs. Other directories, such as one with manifests, may belong to other users.
+/// Checks the root directory and everything in it that the agent trusts: the files, the records of containers and of pulled images, the
+/// certificates, the seccomp profiles, and the directories of pods and their logs. Other directories, such as one with manifests, may
+/// belong to other users.
 fn check(path: &Path) -> Result<(), UntrustedDirectory> {
     trusted_dir::check_files(path)?;
-    for (name, depth) in [("process", 2), ("pods", 1), ("log", 1), ("pki", 1)] {
+    for (name, depth) in [("process", 2), ("pods", 1), ("log", 1), ("pki", 1), ("image_manager", 2), ("seccomp", 2)] {
         let dir = path.join(name);
         if dir.symlink_metadata().is_ok() {
             trusted_dir::check_tree(&dir, depth)?;
@@ -274,11 +275,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("root");
         drop(RootDirectory::lock(&path).unwrap());
-        for name in ["process/containers/c1", "pods/u1", "log/pods", "manifests"] {
+        for name in
+            ["process/containers/c1", "pods/u1", "log/pods", "manifests", "image_manager/pulled", "seccomp/profiles"]
+        {
             fs::create_dir_all(path.join(name)).unwrap();
         }
         fs::write(path.join("journal"), "").unwrap();
-        let names = ["process", "process/containers", "process/containers/c1", "pods", "pods/u1", "log"];
+        let names = [
+            "process",
+            "process/containers",
+            "process/containers/c1",
+            "pods",
+            "pods/u1",
+            "log",
+            "image_manager",
+            "image_manager/pulled",
+            "seccomp",
+            "seccomp/profiles",
+        ];
         let refused = |name: &str| match RootDirectory::lock(&path) {
             Err(RootError::Untrusted(error)) => assert!(error.to_string().contains(name), "{error}"),
             other => panic!("{name}: {other:?}"),

@@ -53,6 +53,8 @@ pub(crate) enum RunError {
     CertificateDirectory(#[source] UntrustedDirectory),
     #[error("there is no manifest at {}: correct --manifests, because --until-finished does not wait for a missing path", .0.display())]
     NoManifest(PathBuf),
+    #[error("the manifests cannot be used")]
+    UntrustedManifests(#[source] podwright_host::trusted_file::UntrustedFile),
     #[error("cannot use --manifest-url-header-file")]
     ManifestHeaderFile(#[source] podwright_http_server::PrivateFileError),
     #[error("cannot use --manifest-url-header-file {}", .path.display())]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use podwright_host::trusted_file;
 
 use super::credentials::{DockerConfigFormat, Keyring, parse};
 
@@ -91,6 +92,8 @@ impl RegistryConfig {
         if !meta.is_file() || meta.len() > MAX_SIZE {
             return Err(io::Error::other("not a regular file of at most 1 MiB"));
         }
+        // Whoever can change the file can make the node send its logins to another registry.
+        trusted_file::check(&self.path).map_err(io::Error::other)?;
         let mut bytes = Vec::new();
         file.take(MAX_SIZE).read_to_end(&mut bytes)?;
         Ok(Some((stamp, bytes)))
@@ -105,6 +108,7 @@ fn format(path: &Path) -> DockerConfigFormat {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -129,6 +133,10 @@ mod tests {
         put(r#"{"auths": {"r.example": {"auth": "YTpi"}, "r.example/a": {"auth": "YTpi"}}}"#);
         let mended = config.current();
         assert_eq!((mended.keyring.of("r.example/a").len(), mended.problem), (2, None));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o606)).unwrap();
+        let open = config.current();
+        assert!(open.problem.unwrap().contains("other users can write to"));
+        assert_eq!(open.keyring.of("r.example/a").len(), 2, "the earlier logins stay");
         fs::remove_file(&path).unwrap();
         assert_eq!(*config.current().keyring, Keyring::default(), "the logins of a removed file are not used");
     }

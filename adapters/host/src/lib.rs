@@ -19,8 +19,8 @@
 //! - [`storage`]: the directories and volumes of pods, with [`disk_usage`] to measure them, and [`pod_group`] for containers that reach
 //!   them by path.
 //! - [`log`]: the logs of containers in the CRI format, their rotation and their reader.
-//! - [`regular`], [`tree`], [`sub_path`], [`trusted_dir`], [`mounts`] and [`dir_watch`]: files and directories that a container or another
-//!   user may change at any time.
+//! - [`regular`], [`tree`], [`sub_path`], [`trusted_dir`], [`trusted_file`], [`mounts`] and [`dir_watch`]: files and directories that a
+//!   container or another user may change at any time.
 //! - [`cdi`]: the devices of the Container Device Interface.
 //! - [`stats`] and [`node_meter`]: what containers, pods and the machine use.
 //! - [`streaming`]: the streams between a client and a pod.
@@ -49,6 +49,7 @@ pub mod streaming;
 pub mod sub_path;
 pub mod tree;
 pub mod trusted_dir;
+pub mod trusted_file;
 
 /// The mode of a pod's directory: only the agent and its group have access (upstream `makePodDataDirs`, kubelet 1.36).
 pub const POD_DIR: u32 = 0o750;

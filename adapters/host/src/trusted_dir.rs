@@ -165,7 +165,7 @@ pub fn check_above(path: &Path) -> Result<(), UntrustedDirectory> {
 }
 
 /// Whether an `emptyDir` is mounted at a directory. The kubelet lets every user write to an `emptyDir`, without the sticky bit.
-fn is_empty_dir(path: &Path) -> bool {
+pub(super) fn is_empty_dir(path: &Path) -> bool {
     mounts::exactly_at(path).is_ok_and(|mounted| mounted.is_some_and(|mounted| mounted.is_empty_dir()))
 }
 

@@ -8,6 +8,7 @@ use http::{Request, Response};
 use kube::client::{Body, ClientBuilder, DynBody};
 use kube::config::KubeconfigError;
 use kube::{Client, Config};
+use podwright_host::trusted_file::UntrustedFile;
 use podwright_kube_api::KubeError;
 use tower::layer::layer_fn;
 use tower::{BoxError, Service};
@@ -43,6 +44,15 @@ pub enum ConnectError {
         /// The system's error.
         source: io::Error,
     },
+    /// Other users can change the kubeconfig or a file that it names. They could make the agent run a program, or send its requests
+    /// elsewhere.
+    #[error("the kubeconfig {kubeconfig} is not used", kubeconfig = .kubeconfig.display())]
+    Untrusted {
+        /// The path of the kubeconfig.
+        kubeconfig: PathBuf,
+        /// The file that others can change.
+        source: UntrustedFile,
+    },
     /// The credentials or the address of the kubeconfig cannot be used.
     #[error("cannot use the cluster or the user of the kubeconfig {path}", path = .path.display())]
     Client {
@@ -60,7 +70,7 @@ impl ConnectError {
             ConnectError::Kubeconfig { source, .. } => {
                 matches!(&**source, KubeconfigError::ReadConfig(error, _) if error.kind() == io::ErrorKind::NotFound)
             }
-            ConnectError::File { .. } | ConnectError::Client { .. } => false,
+            ConnectError::File { .. } | ConnectError::Untrusted { .. } | ConnectError::Client { .. } => false,
         }
     }
 

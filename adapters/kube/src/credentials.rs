@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use podwright_host::trusted_file;
 use serde_json::{Value, json};
 
 use super::client::{ConnectError, build};
@@ -29,14 +30,17 @@ impl Credentials {
     /// Reads a kubeconfig and the files that it names. Blocking.
     ///
     /// # Errors
-    /// [`ConnectError`] if a file cannot be read, or if the kubeconfig is damaged.
+    /// [`ConnectError`] if a file cannot be read or can be changed by other users, or if the kubeconfig is damaged.
     pub fn read(path: &Path) -> Result<Self, ConnectError> {
         let faulty = |source| ConnectError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
+        let untrusted = |source| ConnectError::Untrusted { kubeconfig: path.to_owned(), source };
+        trusted_file::check(path).map_err(untrusted)?;
         let content = fs::read(path).map_err(|error| faulty(KubeconfigError::ReadConfig(error, path.to_owned())))?;
         let mut kubeconfig = Kubeconfig::read_from(path).map_err(faulty)?;
         let mut files = vec![(path.to_owned(), content)];
         let mut read = |file: &str| {
             let file = PathBuf::from(file);
+            trusted_file::check(&file).map_err(untrusted)?;
             let content = fs::read(&file).map_err(|source| ConnectError::File {
                 kubeconfig: path.to_owned(),
                 path: file.clone(),
@@ -180,6 +184,8 @@ fn sections(text: &[u8], is_kept: fn(&str) -> bool) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     const COMBINED: &str = "-----BEGIN CERTIFICATE-----\nQQ==\n-----END CERTIFICATE-----\n-----BEGIN EC PRIVATE KEY-----\nQg==\n-----END EC PRIVATE KEY-----\n";
@@ -213,6 +219,26 @@ mod tests {
             assert!(!read.is_current(), "{file} has changed");
         }
         assert!(Credentials::read(&dir.path().join("none")).unwrap_err().is_missing());
+    }
+
+    #[test]
+    fn kubeconfig_and_files_that_other_users_can_change_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        fs::write(&path, kubeconfig(&json!({"tokenFile": "token"}))).unwrap();
+        for file in ["ca.crt", "token"] {
+            fs::write(dir.path().join(file), file).unwrap();
+        }
+        for file in ["kubeconfig", "ca.crt", "token"] {
+            let file = dir.path().join(file);
+            let set_mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            set_mode(0o606);
+            let error = Credentials::read(&path).unwrap_err();
+            assert!(matches!(&error, ConnectError::Untrusted { source, .. } if source.path == file), "{error}");
+            assert!(!error.concerns_credentials() && !error.is_missing(), "the agent does not replace the file");
+            set_mode(0o640);
+            Credentials::read(&path).unwrap();
+        }
     }
 
     #[test]

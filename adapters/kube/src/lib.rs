@@ -32,8 +32,9 @@
 //!
 //! # Arrows
 //!
-//! The crate uses the ports, `podwright-core`, `podwright-kube-api`, `podwright-metrics` and `podwright-parts`. It knows no node but a
-//! [`SourceInbox`](podwright_ports::SourceInbox) for its pods. The agent, the simulation and `podwright-kube-controllers` use it.
+//! The crate uses the ports, `podwright-core`, `podwright-host` for the check of files, `podwright-kube-api`, `podwright-metrics` and
+//! `podwright-parts`. It knows no node but a [`SourceInbox`](podwright_ports::SourceInbox) for its pods. The agent, the simulation and
+//! `podwright-kube-controllers` use it.
 
 mod call;
 mod claims;

@@ -16,6 +16,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::user::User;
+use podwright_host::trusted_file::{self, UntrustedFile};
 use podwright_http_server::{TlsError, certificates};
 use podwright_model::text::error_chain;
 
@@ -28,6 +29,9 @@ pub enum ClientAuthorityError {
     /// The file cannot be read, or has no certificate.
     #[error("cannot use --client-ca-file")]
     File(#[from] TlsError),
+    /// Other users can change the file, so they could sign certificates of any user.
+    #[error("cannot use --client-ca-file")]
+    Untrusted(#[from] UntrustedFile),
     /// The file has a certificate that is no authority.
     #[error("{path} holds a certificate that cannot sign others: name the certificate of the cluster's authority",
         path = .path.display())]
@@ -101,6 +105,7 @@ impl ClientAuthority {
 
 fn load(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ClientAuthorityError> {
     let mut roots = RootCertStore::empty();
+    trusted_file::check(path)?;
     for certificate in certificates(path)? {
         roots.add(certificate).map_err(|source| ClientAuthorityError::Root { path: path.to_owned(), source })?;
     }
@@ -165,5 +170,29 @@ impl ClientCertVerifier for AnyClientVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn an_authority_that_other_users_can_change_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ca.crt");
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        fs::write(&path, params.self_signed(&key).unwrap().pem()).unwrap();
+        let opened = |mode| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            ClientAuthority::open(&path).map(drop)
+        };
+        assert!(matches!(opened(0o646), Err(ClientAuthorityError::Untrusted(refused)) if refused.path == path));
+        opened(0o644).unwrap();
     }
 }

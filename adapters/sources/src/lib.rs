@@ -31,7 +31,7 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-core` to validate pods, and the ports. It knows no node but a
+//! The crate uses `podwright-core` to validate pods, `podwright-host` to check files, and the ports. It knows no node but a
 //! [`SourceInbox`](podwright_ports::SourceInbox), and no other adapter. Whoever adopts pods of a kubelet gives the sources a function
 //! for it ([`adopt`](field@SourceContext::adopt)).
 
@@ -58,7 +58,7 @@ use manifest::UnknownFields;
 
 pub use files::FileSource;
 pub use manifest_cache::MAX_NAME;
-pub use scan::{contents, list};
+pub use scan::{check_root, contents, list};
 pub use url::{HeaderFileError, UrlSource, headers, redacted};
 
 /// How often every file and URL is read again, even if no change was noticed (upstream `FileCheckFrequency` and

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use podwright_host::trusted_file::{self, UntrustedFile};
 use podwright_ports::{Severity, SourceKind, SourceProblem, SourceSet};
 use rustix::fs::OFlags;
 
@@ -137,17 +138,14 @@ impl Scan {
         let mut problems = Vec::new();
         let mut paths: Vec<(PathBuf, Presence)> = Vec::new();
         for root in &self.roots {
-            match list(root) {
+            match trusted_list(root) {
                 Ok(files) => paths.extend(files.into_iter().map(|path| (path, Presence::Listed))),
-                Err(error) => {
+                Err(message) => {
                     // The current content is unknown, so the files of the last successful listing are kept.
                     let below = |path: &&String| Path::new(path.as_str()).starts_with(root);
                     problems.push(SourceProblem {
                         what: root.display().to_string(),
-                        message: format!(
-                            "cannot be listed ({}); its last pods are kept: make it readable for the agent's user",
-                            reason(&error)
-                        ),
+                        message,
                         pods: self.cache.names(below),
                         severity: Severity::Fault,
                     });
@@ -193,7 +191,8 @@ impl Scan {
         if file.is_current() && !reads_all {
             return Visit::Read;
         }
-        let content = contents(path);
+        let trusted = trusted_file::check_itself(path).map_err(io::Error::other);
+        let content = trusted.and_then(|()| contents(path));
         let is_same = || fs::metadata(path).ok().as_ref().map(Stamp::of) == stamp && events.last(path) == event;
         match content {
             // The file changed while it was read.
@@ -217,6 +216,22 @@ impl Scan {
             }
         }
     }
+}
+
+/// The files of a root that no other user can add files to. Otherwise the message of the problem.
+fn trusted_list(root: &Path) -> Result<Vec<PathBuf>, String> {
+    check_root(root).map_err(|untrusted| format!("is not read; its last pods are kept: {untrusted}"))?;
+    list(root).map_err(|error| {
+        format!("cannot be listed ({}); its last pods are kept: make it readable for the agent's user", reason(&error))
+    })
+}
+
+/// Checks that no other user can define pods at a path that a flag names. Blocks.
+///
+/// # Errors
+/// [`UntrustedFile`] if another user can change the file, or add files to the directory.
+pub fn check_root(root: &Path) -> Result<(), UntrustedFile> {
+    if root.is_dir() { trusted_file::check_itself(root) } else { trusted_file::check(root) }
 }
 
 /// What happens to the pods of a manifest that has no new content.

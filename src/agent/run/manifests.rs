@@ -15,7 +15,7 @@ use crate::agent::page::ManifestLocation;
 use crate::agent::root::DefaultDirectories;
 use podwright_http_server::read_private;
 use podwright_ports::{SourceInbox, SourceKind};
-use podwright_sources::{Adopt, FileSource, Origin, SourceContext, UrlSource, headers, redacted};
+use podwright_sources::{Adopt, FileSource, Origin, SourceContext, UrlSource, check_root, headers, redacted};
 
 /// The paths and URLs that manifests are read from.
 #[derive(Default)]
@@ -42,6 +42,9 @@ impl ManifestSources {
         }
         if args.manifests.is_empty() && !args.no_manifests {
             manifests.paths.push(defaults.manifests()?);
+        }
+        for path in &manifests.paths {
+            check_root(path).map_err(RunError::UntrustedManifests)?;
         }
         match manifests.paths.iter().find(|path| !path.exists()) {
             Some(path) if args.until_finished => Err(RunError::NoManifest(path.clone())),
@@ -106,6 +109,22 @@ mod tests {
 
     use super::*;
     use crate::agent::cli::{Cli, Command};
+
+    #[test]
+    fn manifests_that_other_users_can_change_are_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let (dir, file) = (home.path().join("pods"), home.path().join("pod.yaml"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(&file, "").unwrap();
+        for path in [dir, file] {
+            let started = |mode| {
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+                manifests(&["--manifests", path.to_str().unwrap()], home.path())
+            };
+            assert!(matches!(started(0o707), Err(RunError::UntrustedManifests(refused)) if refused.path == path));
+            started(0o755).unwrap();
+        }
+    }
 
     #[test]
     fn headers_come_from_a_file_that_others_cannot_read() {

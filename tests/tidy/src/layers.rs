@@ -98,6 +98,7 @@ pub(super) const HOST: Layers = &[(
         "sub_path",
         "tree",
         "trusted_dir",
+        "trusted_file",
     ],
 )];
 

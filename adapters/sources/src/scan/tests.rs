@@ -1,5 +1,5 @@
 use std::fs::File;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -145,6 +145,35 @@ async fn manifest_that_is_written_for_long_is_left_out_and_reported() {
     let problem = "/new.yaml: is still being written and was not read; its last pods are kept: write it elsewhere";
     assert_eq!(rig.scan_with_problem(50_000), (pods(&["new-node one", "old-node one"]), Some(problem.to_owned())));
     assert_eq!(rig.scan(58_000), (pods(&["new-node half", "old-node one"]), None));
+}
+
+#[tokio::test]
+async fn manifests_that_other_users_can_change_are_not_read() {
+    let mut rig = Rig::new();
+    let scan = |rig: &mut Rig, at| {
+        let set = rig.scan.run(&rig.events, rig.start + Duration::from_millis(at)).set.unwrap();
+        (lines(&set).join(" "), set.problems.iter().map(ToString::to_string).collect::<String>())
+    };
+    let set_mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let (dir, file) = (rig.dir.path().to_owned(), rig.path("a.yaml"));
+    rig.write_at("a.yaml", &pod("a", "one"), SystemTime::UNIX_EPOCH);
+    assert_eq!(scan(&mut rig, 0), ("a-node one".into(), String::new()));
+    rig.write_at("a.yaml", &pod("a", "two"), SystemTime::UNIX_EPOCH);
+
+    set_mode(&dir, 0o707);
+    let (pods, problem) = scan(&mut rig, 20_000);
+    assert_eq!(pods, "a-node one");
+    assert!(problem.contains("other users can write to") && problem.contains("(mode 0707)"), "{problem}");
+    set_mode(&dir, 0o700);
+
+    set_mode(&file, 0o606);
+    scan(&mut rig, 40_000);
+    let (pods, problem) = scan(&mut rig, 42_000);
+    assert_eq!(pods, "a-node one");
+    assert!(problem.contains("(mode 0606)") && problem.contains("its last pods are kept"), "{problem}");
+    set_mode(&file, 0o640);
+    scan(&mut rig, 62_000);
+    assert_eq!(scan(&mut rig, 64_000), ("a-node two".into(), String::new()));
 }
 
 #[tokio::test]
