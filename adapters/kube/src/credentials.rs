@@ -1,5 +1,6 @@
 //! The credentials of a kubeconfig, with the content of the files that the kubeconfig names.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,8 +13,9 @@ use serde_json::{Value, json};
 
 use super::client::{ConnectError, build};
 
-/// The cluster and the user of the current context of a kubeconfig, with the content of the files that the kubeconfig names.
-#[derive(Clone, Debug)]
+/// The cluster and the user of the current context of a kubeconfig, with the content of the files that the kubeconfig names. `Debug` does
+/// not print them.
+#[derive(Clone)]
 pub struct Credentials {
     path: PathBuf,
     /// The kubeconfig with the content of the files in place of their paths.
@@ -24,6 +26,12 @@ pub struct Credentials {
     certificate_file: Option<PathBuf>,
     /// All files, with the content that was read.
     files: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl Credentials {
@@ -249,6 +257,10 @@ mod tests {
         fs::write(dir.path().join("both.pem"), COMBINED).unwrap();
         fs::write(&path, kubeconfig(&json!({"client-certificate": "both.pem", "client-key": "both.pem"}))).unwrap();
         let read = Credentials::read(&path).unwrap();
+        let shown = format!("{read:?}");
+        // Text, base64 and the list of bytes.
+        let parts = ["EC PRIVATE", &STANDARD.encode(COMBINED)[..20], "45, 45, 45"];
+        assert!(shown.contains("kubeconfig") && !parts.iter().any(|part| shown.contains(part)), "{shown}");
         assert_eq!(read.certificate_file(), Some(dir.path().join("both.pem").as_path()));
         let certificate = read.certificate().unwrap();
         assert_eq!(certificate, COMBINED[..COMBINED.find("-----BEGIN EC").unwrap()]);

@@ -1,5 +1,6 @@
 //! The records of sandboxes and containers on disk. Times are in nanoseconds since the Unix epoch.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -81,8 +82,9 @@ impl Input {
     }
 }
 
-/// The command that a shim runs, and its environment, user, cgroup and files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The command that a shim runs, and its environment, user, cgroup and files. `Debug` prints neither the command nor the environment,
+/// which may have the values of Secrets.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
     pub id: String,
     /// The program that runs shims, with its leading arguments. Only the shim uses the arguments, for its own program.
@@ -108,6 +110,18 @@ pub struct RunRecord {
     pub confinement: Confinement,
     #[serde(default)]
     pub input: Input,
+}
+
+impl fmt::Debug for RunRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunRecord")
+            .field("id", &self.id)
+            .field("rootfs", &self.rootfs)
+            .field("user", &self.user)
+            .field("cgroup", &self.cgroup)
+            .field("confinement", &self.confinement)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The confinement of a container's processes.

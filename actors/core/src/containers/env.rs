@@ -7,6 +7,7 @@ mod objects;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Component, Path};
 
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, Volume, VolumeMount};
@@ -35,8 +36,8 @@ pub struct VolumeContents {
     pub objects: Option<Box<EnvObjects>>,
 }
 
-/// The resolved settings of a container.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The resolved settings of a container. `Debug` prints neither the command nor the values of variables, which may be those of Secrets.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct ResolvedContainer {
     /// The entry point with `$(VAR)` expanded; empty for the image's own.
     pub command: Vec<String>,
@@ -46,6 +47,16 @@ pub struct ResolvedContainer {
     pub env: Vec<(String, String)>,
     /// The mounts, in spec order.
     pub mounts: Vec<Mount>,
+}
+
+impl fmt::Debug for ResolvedContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let variables: Vec<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("ResolvedContainer")
+            .field("variables", &variables)
+            .field("mounts", &self.mounts)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The resources that a node offers to pods, by name. They replace limits that a container does not set.

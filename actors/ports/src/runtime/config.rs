@@ -1,5 +1,6 @@
 //! The settings of sandboxes and containers, and the result of a command in a container.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -43,8 +44,8 @@ pub struct SandboxConfig {
     pub attempt: u32,
 }
 
-/// The settings of a new container.
-#[derive(Clone, Debug)]
+/// The settings of a new container. `Debug` prints neither the command nor the values of variables, which may be those of Secrets.
+#[derive(Clone)]
 pub struct ContainerConfig {
     /// The pod.
     pub pod: Arc<PodObject>,
@@ -73,6 +74,18 @@ pub struct ContainerConfig {
     pub devices: Vec<Device>,
     /// The names of CDI devices (`VENDOR/CLASS=NAME`), which the runtime resolves.
     pub cdi_devices: Vec<String>,
+}
+
+impl fmt::Debug for ContainerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ContainerConfig")
+            .field("pod", self.pod.full_name())
+            .field("sandbox", &self.sandbox)
+            .field("kind", &self.kind)
+            .field("name", &self.name)
+            .field("restart_count", &self.restart_count)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A device of the node, as a container gets it.

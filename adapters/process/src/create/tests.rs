@@ -131,8 +131,11 @@ fn what_every_agent_refuses_is_known_without_an_agent() {
 
 #[test]
 fn environment_adds_path_hostname_and_runtime_variables() {
-    let plan = planned_as(0, &config(|_, c| c.env = vec![("A".into(), "b".into())])).unwrap();
-    assert_eq!(value(&plan, "A"), Some("b"));
+    let config_of_secret = config(|_, c| c.env = vec![("A".into(), "hunter2".into())]);
+    let plan = planned_as(0, &config_of_secret).unwrap();
+    assert_eq!(value(&plan, "A"), Some("hunter2"));
+    let shown = format!("{plan:?} {config_of_secret:?}");
+    assert!(!shown.contains("hunter2"), "{shown}");
     assert_eq!(value(&plan, "PATH"), Some(DEFAULT_PATH));
     assert_eq!(value(&plan, "HOSTNAME"), Some("web"));
     assert_eq!(value(&plan, CONTAINER_ENV), Some("id1"));

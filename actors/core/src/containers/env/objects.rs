@@ -1,6 +1,7 @@
 //! Variables from config maps, secrets and services.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapKeySelector, EnvFromSource, Secret, SecretKeySelector};
@@ -11,8 +12,8 @@ use crate::objects::{ObjectRef, of_variables, service_variables};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ObjectError, ObjectKind, ServiceAddress};
 
-/// The objects that the variables of a container are taken from, each as the node read it.
-#[derive(Clone, Debug, PartialEq)]
+/// The objects that the variables of a container are taken from, each as the node read it. `Debug` prints their names.
+#[derive(Clone, PartialEq)]
 pub struct EnvObjects {
     /// The config maps, by name.
     pub config_maps: BTreeMap<String, Result<Arc<ConfigMap>, ObjectError>>,
@@ -20,6 +21,17 @@ pub struct EnvObjects {
     pub secrets: BTreeMap<String, Result<Arc<Secret>, ObjectError>>,
     /// The services that the pod may see.
     pub services: Result<Vec<Arc<ServiceAddress>>, ObjectError>,
+}
+
+impl fmt::Debug for EnvObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (config_maps, secrets): (Vec<&String>, Vec<&String>) =
+            (self.config_maps.keys().collect(), self.secrets.keys().collect());
+        f.debug_struct("EnvObjects")
+            .field("config_maps", &config_maps)
+            .field("secrets", &secrets)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The config maps and secrets that the variables of a container are taken from.
@@ -150,7 +162,7 @@ mod tests {
 
     use super::*;
     use crate::config::fields::FieldFacts;
-    use crate::containers::env::{Allocatable, VolumeContents, resolve};
+    use crate::containers::env::{Allocatable, ResolvedContainer, VolumeContents, resolve};
     use crate::ports::{ServiceAddressPort, VolumeMounts};
 
     /// The config map `map`, the secret `keys` and the service of the API server. The object `none` is missing, and `away` cannot be
@@ -214,6 +226,20 @@ mod tests {
             env(json!({"envFrom": from, "env": own})),
             set(&[("a", "own"), ("b.c-d", "2"), ("P_word", "pw"), ("S", "pw2")])
         );
+    }
+
+    #[test]
+    fn debug_output_has_no_secrets() {
+        let shown = format!("{:?}", objects());
+        // The bytes of `pw`.
+        assert!(shown.contains("keys") && !shown.contains("112, 119"), "{shown}");
+        let container = ResolvedContainer {
+            command: vec!["run".into(), "--password=hunter2".into()],
+            env: vec![("WORD".into(), "hunter2".into())],
+            ..ResolvedContainer::default()
+        };
+        let shown = format!("{container:?}");
+        assert!(shown.contains("WORD") && !shown.contains("hunter2"), "{shown}");
     }
 
     #[test]
