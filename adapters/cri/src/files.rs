@@ -25,12 +25,21 @@ use super::v1;
 /// The node's hosts file. Pods on the node's network get a copy of it.
 const NODE_HOSTS: &str = "/etc/hosts";
 
+/// The mode of the directory of all logs: other users cannot list the pods of the node (upstream `setupDataDirs`, kubelet 1.36).
+const LOGS_DIR: u32 = 0o750;
+
 /// How many bytes of a termination message are read (upstream `MaxContainerTerminationMessageLength`, kubelet 1.36).
 const MAX_MESSAGE: u64 = 4096;
 
 /// Creates the log directory of a pod.
 pub(super) fn make_log_dir(layout: &Layout, pod: &PodObject) -> Result<(), RuntimeError> {
-    make_dir(&layout.log_dir(pod))
+    make_below_logs(layout, &layout.log_dir(pod))
+}
+
+fn make_below_logs(layout: &Layout, dir: &Path) -> Result<(), RuntimeError> {
+    layout.logs.parent().map_or(Ok(()), make_dir)?;
+    make_dir_with_mode(&layout.logs, LOGS_DIR)?;
+    make_dir(dir)
 }
 
 /// Creates what a container needs before the runtime creates it: its log directory, the pod's `/etc/hosts`, an empty
@@ -40,7 +49,7 @@ pub(super) fn prepare(facts: &NodeFacts, config: &ContainerConfig, ips: &[IpAddr
     let (pod, name) = (&*config.pod, config.name.as_str());
     let uid = pod.uid().to_string();
     let log_dir = layout.log_dir(pod).join(name);
-    make_dir(&log_dir)
+    make_below_logs(layout, &log_dir)
         .map_err(|error| RuntimeError::config(texts::no_log_dir(name, &format!("mkdir {}", error_chain(&error)))))?;
 
     let path = layout.hosts(&uid);
@@ -208,6 +217,21 @@ fn read_end(layout: &Layout, path: &Path) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::KubeletDirectories;
+
+    #[test]
+    fn other_users_cannot_list_the_logs_of_pods() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let (pods, logs, links) = (path("pods"), path("log/pods"), path("log/containers"));
+        let layout = Layout { pods, logs: logs.clone(), links, kubelet: KubeletDirectories::default() };
+        let pod =
+            serde_json::json!({"metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": {"containers": []}});
+        let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
+        make_log_dir(&layout, &pod).unwrap();
+        assert!(layout.log_dir(&pod).is_dir());
+        assert_eq!(fs::metadata(&logs).unwrap().permissions().mode() & 0o027, 0);
+    }
 
     #[test]
     fn unreadable_hosts_file_of_the_node_is_an_error() {
