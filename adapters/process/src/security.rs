@@ -184,6 +184,9 @@ fn refuse_unsupported(
         let label = options.type_.as_deref().or(options.level.as_deref()).unwrap_or_default();
         return refuse("seLinuxOptions", label, "it sets no SELinux labels");
     }
+    if let Some(kind) = security.and_then(|it| it.proc_mount.as_deref()).filter(|kind| *kind != "Default") {
+        return refuse("procMount", kind, "it masks no path of `/proc`, so there is none to show");
+    }
     if spec.host_users == Some(false) {
         return refuse("hostUsers", "false", "containers have the users of the node");
     }
@@ -267,6 +270,8 @@ mod tests {
             (json!({"securityContext": {"seccompProfile": {"type": "Localhost"}}}), json!(null), ROOT, "Localhost"),
             (none.clone(), json!({"appArmorProfile": {"type": "RuntimeDefault"}}), ROOT, "appArmorProfile.type"),
             (none.clone(), json!({"seLinuxOptions": {"level": "s0"}}), ROOT, "seLinuxOptions"),
+            (none.clone(), json!({"procMount": "Unmasked"}), ROOT, "`procMount` Unmasked"),
+            (none.clone(), json!({"procMount": "Unmasked"}), USER, "procMount"),
             (json!({"hostUsers": false}), json!(null), ROOT, "hostUsers"),
             (json!({"shareProcessNamespace": true}), json!(null), ROOT, "`hostPID`"),
             (json!({"shareProcessNamespace": true}), json!({"privileged": false}), USER, "shareProcessNamespace"),
@@ -288,5 +293,6 @@ mod tests {
         assert!(decide(shared, json!({"privileged": true}), ROOT).is_ok(), "a privileged container sees all processes");
         let unconfined = json!({"seccompProfile": {"type": "Unconfined"}, "appArmorProfile": {"type": "Unconfined"}});
         assert!(decide(json!({"hostUsers": true}), unconfined, ROOT).is_ok());
+        assert!(decide(json!({}), json!({"procMount": "Default"}), ROOT).is_ok());
     }
 }
