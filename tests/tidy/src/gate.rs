@@ -26,6 +26,19 @@ fn the_workflow_runs_every_step_of_the_gate() {
     assert!(workflow.lines().any(|line| line.trim() == required), ".github/workflows/ci.yml lacks {required}");
 }
 
+/// In a mount namespace of its own, the agent would mount volumes that no container sees. Options that confine system calls would confine
+/// the containers of the process runtime.
+#[test]
+fn the_example_unit_confines_only_what_pods_do_not_need() {
+    let unit = text("examples/deploy/podwright.service");
+    let options: Vec<&str> = unit.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    let is_set = |option: &str| options.contains(&option);
+    assert!(is_set("UMask") && is_set("KeyringMode"), "{options:?}");
+    let breaking = ["Protect", "Private", "ReadOnly", "Inaccessible", "Restrict", "SystemCall", "Lock", "NoNew"];
+    let breaks = |option: &&&str| breaking.iter().any(|start| option.starts_with(start));
+    assert_eq!(options.iter().find(breaks), None, "the option breaks pods of the process runtime");
+}
+
 #[test]
 fn the_toolchain_is_the_oldest_supported_rust() {
     let value = |path: &str, key: &str| {

@@ -118,8 +118,11 @@ struct Account {
 }
 
 impl Account {
-    /// The server refuses everything that these roles do not grant.
+    /// The server refuses everything that these roles do not grant. It has the leases of the manifests.
     fn of(cluster: &Cluster, roles: &[&str]) -> Self {
+        for lease in documents(CONTROLLERS_FILE).into_iter().filter(|document| document["kind"] == "Lease") {
+            cluster.server.create("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", lease).unwrap();
+        }
         let (user, granted) = (format!("system:serviceaccount:kube-system:{ACCOUNT}"), granted(roles));
         for (_, _, resource, _, verb) in &granted {
             cluster.server.grant(Grant::new(&user, verb, resource));
@@ -257,6 +260,8 @@ fn deployment_runs_both_controllers_with_their_roles() {
         (&pod["serviceAccountName"], &of_kind("ServiceAccount")["metadata"]["name"]),
         (&json!(ACCOUNT), &json!(ACCOUNT))
     );
+    let image = pod["containers"][0]["image"].as_str().unwrap();
+    assert!(image.contains(':') && !image.ends_with(":latest"), "{image}: the image of a running pod must not change");
     let args = texts(&pod["containers"][0]["args"]);
     assert!(args.contains(&"--controllers=resourceclaim,device-taint-eviction".to_owned()), "{args:?}");
     let bound: BTreeSet<_> = bindings().iter().map(|binding| binding["roleRef"]["name"].clone().to_string()).collect();
