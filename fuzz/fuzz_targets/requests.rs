@@ -133,5 +133,5 @@ async fn start(root: &Path) -> (NodeView, NodeControl) {
     actix::spawn(source.run(sets, tokio_util::sync::CancellationToken::new()));
     let logs = FileStorage::new(root, Default::default());
     let control = NodeControl { node, claims: None, plugins: None };
-    (control.view("n1", events, clock, metrics, logs), control)
+    (control.view("n1", events, clock, metrics, logs, Vec::new()), control)
 }

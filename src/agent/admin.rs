@@ -139,7 +139,7 @@ async fn readyz(State(view): State<NodeView>, access: Option<Extension<Access>>)
             plain(&part.to_string(), MAX_PROBLEM_BYTES).into_owned()
         }
     };
-    missing.extend(view.node.stopped_parts().into_iter().map(stopped));
+    missing.extend(view.stopped_parts().into_iter().map(stopped));
     if missing.is_empty() {
         return "ok\n".into_response();
     }

@@ -77,7 +77,7 @@ async fn serve(args: ControllersArgs, root: &Path, admin: Option<AdminServer>) -
         kubeconfig: args.kubeconfig.clone(),
         bootstrap: None,
     };
-    let (client, credentials) = ClientCredentials::open(settings).await?;
+    let (client, mut credentials) = ClientCredentials::open(settings).await?;
     let metrics = ControllersMetrics::new();
     let identity = running::identity().map_err(ControllersError::Identity)?;
     let stop = CancellationToken::new();
@@ -96,7 +96,8 @@ async fn serve(args: ControllersArgs, root: &Path, admin: Option<AdminServer>) -
     let names: Vec<_> = enabled.iter().map(ControllerKind::to_string).collect();
     tracing::info!(controllers = names.join(","), "controllers started");
 
-    let follow_credentials = credentials.run(Metrics::new().certificates);
+    let of_certificates = Metrics::new().certificates;
+    let follow_credentials = credentials.run(&of_certificates);
     let work = async {
         let signal = signals.next().await;
         tracing::info!(signal = signal.name, "stopping; a second signal ends the controllers at once");

@@ -24,7 +24,6 @@ use podwright_model::ids::PodUid;
 use podwright_ports::EventRecorder;
 use podwright_sources::SourceContext;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use super::admin::{self, AdminEndpoints, AdminError, AdminServer, TlsSettings};
 use super::cli::{AdminAddress, AdminArgs, CertificateArgs, NodeName, RunArgs};
@@ -163,8 +162,9 @@ async fn serve(
 ) -> Result<ExitCode, RunError> {
     let mut signals = Signals::listen().map_err(RunError::Signals)?;
     let name = args.node_name.clone().map_or_else(machine::node_name, |NodeName(name)| name);
-    let stop = CancellationToken::new();
-    let host_ips = node::host_ips(&args, &stop);
+    let background = node::Background::new();
+    let stop = background.parts.stop().clone();
+    let host_ips = node::host_ips(&args, &background.parts);
     let cluster = cluster::Cluster::of(&args, root, &name).await?;
     let node_api = match &cluster {
         Some(cluster) => node_api::NodeApiServer::open(&args, root, &name, host_ips.clone(), cluster.client()).await?,
@@ -174,10 +174,10 @@ async fn serve(
         port: node_api.as_ref().map_or(0, node_api::NodeApiServer::port),
         ..cluster.as_ref().map(|cluster| cluster.ports(&args, &name)).unwrap_or_default()
     };
-    let started = node::start(&args, root, &name, &manifests, host_ips, remote, &stop).await?;
+    let started = node::start(&args, root, &name, &manifests, host_ips, remote, &background).await?;
     let node::StartedNode { control, view, adoption, handles } = started;
 
-    let sources = stop.child_token();
+    let sources = background.sources.stop().clone();
     let storage = view.logs.clone();
     let cx = SourceContext {
         unknown_fields: args.manifest_fields.into(),
@@ -192,12 +192,12 @@ async fn serve(
         locations: manifests.locations(),
         stopping: sources.clone(),
     };
-    manifests.start(&cx, &control.node.sources(), &sources);
+    manifests.start(&cx, &control.node.sources(), &background.sources);
     if let Some(cluster) = cluster {
-        cluster.start(&name, &control.node, &view, sources.clone());
+        cluster.start(&name, &control.node, &view, &background);
     }
     let node_api = match node_api {
-        Some(node_api) => Some(node_api.start(&args, &name, view.clone(), handles, stop.clone()).await?),
+        Some(node_api) => Some(node_api.start(&args, &name, view.clone(), handles, &background.parts).await?),
         None => None,
     };
     let mut link = admin.as_ref().map(AdminServer::link);
@@ -217,13 +217,16 @@ async fn serve(
         actix::spawn(screen.run(stop.clone()))
     });
 
-    actix::spawn(stop.clone().run_until_cancelled_owned(systemd::feed_watchdog(view.clone())));
+    let watched = view.clone();
+    background.parts.spawn_local("watchdog", async move || systemd::feed_watchdog(watched.clone()).await);
     systemd::ready();
     let is_in_terminal = io::stdout().is_terminal() && args.runtime.stops_pods_in_terminal();
     let on_exit = args.shutdown.on_exit(is_in_terminal || args.until_finished);
-    let (is_shutting_down, machine) =
+    let (is_shutting_down, mut machine) =
         MachineShutdown::new(control.node.clone(), view.events.clone(), args.shutdown.of_machine());
-    actix::spawn(stop.clone().run_until_cancelled_owned(machine.run()));
+    if machine.is_enabled() {
+        background.parts.spawn_local("machine_shutdown", async move || machine.run().await);
+    }
     let code = tokio::select! {
         signal = signals.next() => {
             if let Some(recorder) = control.node.engine().recorder() {

@@ -49,11 +49,13 @@ impl MachineShutdown {
         (watched, MachineShutdown { node, events, config, state, lock: None, stopping: None.into(), is_shutting_down })
     }
 
-    /// Watches the machine until this future is dropped. Ends at once if graceful shutdown is disabled.
-    pub(crate) async fn run(mut self) {
-        if self.config.is_disabled() {
-            return;
-        }
+    /// Whether a shutdown of the machine is delayed.
+    pub(crate) fn is_enabled(&self) -> bool {
+        !self.config.is_disabled()
+    }
+
+    /// Watches the machine until this future is dropped.
+    pub(crate) async fn run(&mut self) {
         let (mut pause, mut last) = (FIRST_RETRY, None);
         loop {
             let error = match self.watch().await {

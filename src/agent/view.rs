@@ -16,6 +16,7 @@ use podwright_model::ids::{FullName, PodUid};
 use podwright_model::pod::PodObject;
 use podwright_model::time::Time;
 use podwright_node_api::{ServedNode, ServedPod};
+use podwright_parts::{Parts, StoppedPart};
 use podwright_ports::{Clock, PodRuntimeStatus, SourceProblem};
 
 use super::events::EventLog;
@@ -45,10 +46,12 @@ pub struct NodeView {
     pub logs: FileStorage,
     claims: Option<Arc<ClaimManager>>,
     plugins: Option<Arc<DraPlugins>>,
+    /// What works by itself beside the node.
+    parts: Vec<Parts>,
 }
 
 impl NodeControl {
-    /// The queries of this node. Its container logs are in `logs`, and `events` are its events.
+    /// The queries of this node. Its container logs are in `logs`, `events` are its events, and `parts` work beside it.
     pub fn view(
         &self,
         node_name: impl Into<Arc<str>>,
@@ -56,6 +59,7 @@ impl NodeControl {
         clock: Arc<dyn Clock>,
         metrics: Metrics,
         logs: FileStorage,
+        parts: Vec<Parts>,
     ) -> NodeView {
         NodeView {
             node: NodeQueries::new(self.node.clone()),
@@ -66,11 +70,18 @@ impl NodeControl {
             logs,
             claims: self.claims.clone(),
             plugins: self.plugins.clone(),
+            parts,
         }
     }
 }
 
 impl NodeView {
+    /// The parts of the node, of its plugins and of the agent that do not run, although nobody has stopped them.
+    pub fn stopped_parts(&self) -> Vec<StoppedPart> {
+        let beside = self.parts.iter().flat_map(Parts::stopped);
+        self.node.stopped_parts().into_iter().chain(beside).collect()
+    }
+
     /// The node's current time, from which ages are computed.
     pub fn now(&self) -> Time {
         self.clock.now()

@@ -138,7 +138,7 @@ impl ClientCredentials {
     }
 
     /// Follows the files, and renews the certificate. Never returns.
-    pub(crate) async fn run(mut self, metrics: CertificateMetrics) {
+    pub(crate) async fn run(&mut self, metrics: &CertificateMetrics) {
         let mut pause = Duration::ZERO;
         let mut request: Option<BoxFuture<'static, Result<(), IssueError>>> = None;
         loop {
@@ -155,7 +155,7 @@ impl ClientCredentials {
                         Err(error) => Err(error),
                     };
                     if let Err(error) = taken {
-                        self.failed(&error, &metrics);
+                        self.failed(&error, metrics);
                     }
                 }
             }
@@ -174,7 +174,7 @@ impl ClientCredentials {
             {
                 if self.has_stored(now).await {
                     if let Err(error) = self.take(None).await {
-                        self.failed(&error, &metrics);
+                        self.failed(&error, metrics);
                     }
                 } else {
                     request = Some(self.request(requester));

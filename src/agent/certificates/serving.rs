@@ -17,7 +17,6 @@ use parking_lot::RwLock;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::time::{MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
 
 use super::blocking::blocking;
 use super::pair::{CertificatePair, PairError};
@@ -25,12 +24,15 @@ use super::self_signed;
 use podwright_http_server::{PrivateFileError, TlsFiles, read_private, write_private};
 use podwright_metrics::CertificateMetrics;
 use podwright_model::text::{error_chain, reason};
+use podwright_parts::Parts;
 use podwright_ports::HostIps;
 
 /// The file in the directory with the self-signed certificate and its key.
 const SELF_SIGNED: &str = "self-signed.pem";
 /// How often the files of a certificate are compared with the certificate in use.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// The part that replaces the certificate.
+const PART: &str = "serving_certificate";
 
 /// The node that a certificate is for, and the directory that keeps the certificate.
 #[derive(Clone, Debug)]
@@ -106,29 +108,32 @@ impl ServingCertificate {
     }
 }
 
-/// The serving certificate of a source. Replaces it when its files change, or before it expires, until `stop` is cancelled.
+/// The serving certificate of a source. A part replaces it when its files change, or before it expires.
 ///
 /// # Errors
 /// [`ServingError`] if there is no certificate at the start. A certificate that the cluster issues may follow later.
 pub(crate) async fn serving(
     source: ServingSource,
     metrics: CertificateMetrics,
-    stop: CancellationToken,
+    parts: &Parts,
 ) -> Result<Arc<ServingCertificate>, ServingError> {
     let local = match source {
         ServingSource::SelfSigned(node) => LocalSource::SelfSigned(node),
         ServingSource::Files(files) => LocalSource::Files(files),
         ServingSource::Signed(node, client) => {
             let certificate = ServingCertificate::of(None);
-            let signed = signed::SignedCertificate::new(&node, client, certificate.clone(), metrics);
-            tokio::spawn(stop.run_until_cancelled_owned(signed.run()));
+            let served = certificate.clone();
+            parts.spawn(PART, move || {
+                signed::SignedCertificate::new(&node, client.clone(), served.clone(), metrics.clone()).run()
+            });
             return Ok(certificate);
         }
     };
     let first = load(local.clone()).await?;
     metrics.server_ttl(ttl(&first));
     let certificate = ServingCertificate::of(Some(first));
-    tokio::spawn(stop.run_until_cancelled_owned(follow(local, certificate.clone(), metrics)));
+    let served = certificate.clone();
+    parts.spawn(PART, move || follow(local.clone(), served.clone(), metrics.clone()));
     Ok(certificate)
 }
 

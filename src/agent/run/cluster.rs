@@ -6,9 +6,8 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
-use super::node::{ClusterPorts, StartEvents};
+use super::node::{Background, ClusterPorts, StartEvents};
 use crate::adapters::kube::{KubeEvents, KubeNodeApi, KubeObjects, KubePodApi, PodSource};
 use crate::agent::certificates::{ClientCredentials, ClientError, ClientSettings};
 use crate::agent::cli::RunArgs;
@@ -74,21 +73,23 @@ impl Cluster {
         Box::new(move |clock, metrics| Arc::new(KubeEvents::start(client, &node, clock, metrics.events.clone())))
     }
 
-    /// Follows the credentials, and starts the source of pods. The source sends them to the node until `stop` is cancelled. No pod of
-    /// the API server runs before the node is registered.
-    pub(super) fn start(self, name: &str, node: &NodeHandle, view: &NodeView, stop: CancellationToken) {
+    /// Follows the credentials, and starts the source of pods. The source sends them to the node. No pod of the API server runs before
+    /// the node is registered.
+    pub(super) fn start(self, name: &str, node: &NodeHandle, view: &NodeView, background: &Background) {
+        let Cluster { client, mut credentials } = self;
+        let metrics = view.metrics.certificates.clone();
         // Until the agent has ended, statuses and the lease are written with the credentials.
-        actix::spawn(self.credentials.run(view.metrics.certificates.clone()));
-        let source = PodSource::new(self.client, name, view.clock.clone());
+        background.parts.spawn_local("client_credentials", async move || credentials.run(&metrics).await);
+        let (name, clock) = (name.to_owned(), view.clock.clone());
         let (updates, registration) = (node.sources(), node.registration());
-        actix::spawn(async move {
-            if let Some(registration) = registration {
-                let registered = until_registered(registration, &*updates);
-                if stop.run_until_cancelled(registered).await != Some(true) {
-                    return;
-                }
+        let stop = background.sources.stop().clone();
+        background.sources.spawn_local("pod_source", async move || {
+            if let Some(registration) = registration.clone()
+                && !until_registered(registration, &*updates).await
+            {
+                return;
             }
-            source.run(updates, stop).await;
+            PodSource::new(client.clone(), name.clone(), clock.clone()).run(updates.clone(), stop.clone()).await;
         });
     }
 }

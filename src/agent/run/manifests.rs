@@ -6,7 +6,6 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
-use tokio_util::sync::CancellationToken;
 
 use super::RunError;
 use crate::adapters::adoption::Adoption;
@@ -14,6 +13,7 @@ use crate::agent::cli::RunArgs;
 use crate::agent::page::ManifestLocation;
 use crate::agent::root::DefaultDirectories;
 use podwright_http_server::read_private;
+use podwright_parts::Parts;
 use podwright_ports::{SourceInbox, SourceKind};
 use podwright_sources::{Adopt, FileSource, Origin, SourceContext, UrlSource, check_root, headers, redacted};
 
@@ -76,17 +76,24 @@ impl ManifestSources {
         paths.chain(urls).collect()
     }
 
-    /// Starts the sources. They send their pods to `to` until `stop` is cancelled.
-    pub(super) fn start(self, context: &SourceContext, to: &Arc<dyn SourceInbox>, stop: &CancellationToken) {
+    /// Starts the sources as parts. They send their pods to `to`.
+    pub(super) fn start(self, context: &SourceContext, to: &Arc<dyn SourceInbox>, parts: &Parts) {
         for path in self.paths.iter().filter(|path| !path.exists()) {
             tracing::warn!(path = %path.display(), "manifest path does not exist yet; pods start once it holds manifests");
         }
         if !self.paths.is_empty() {
-            actix::spawn(FileSource::new(self.paths, context.clone()).run(to.clone(), stop.clone()));
+            let (paths, context, to, stop) = (self.paths, context.clone(), to.clone(), parts.stop().clone());
+            parts.spawn_local("manifest_files", async move || {
+                FileSource::new(paths.clone(), context.clone()).run(to.clone(), stop.clone()).await;
+            });
         }
         if !self.urls.is_empty() {
-            let source = UrlSource::new(self.urls, context.clone()).headers(&self.headers);
-            actix::spawn(source.run(to.clone(), stop.clone()));
+            let (urls, headers) = (self.urls, self.headers);
+            let (context, to, stop) = (context.clone(), to.clone(), parts.stop().clone());
+            parts.spawn_local("manifest_urls", async move || {
+                let source = UrlSource::new(urls.clone(), context.clone()).headers(&headers);
+                source.run(to.clone(), stop.clone()).await;
+            });
         }
     }
 }

@@ -28,6 +28,7 @@ use podwright_host::stats::RuntimeStats;
 use podwright_host::streaming::StreamingRuntime;
 use podwright_metrics::Metrics;
 use podwright_model::time::Time;
+use podwright_parts::Parts;
 use podwright_ports::{
     ApiObjects, Clock, EventRecorder, HostIps, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind, SystemClock,
 };
@@ -56,6 +57,24 @@ const DECLARED_FEATURES: [&str; 4] = [
 const STREAMING_FEATURE: &str = "ExtendWebSocketsToKubelet";
 /// The file below the root directory that keeps the times of the last shutdown (upstream has a file of this name).
 const SHUTDOWN_TIMES: &str = "graceful_node_shutdown_state";
+
+/// What works by itself beside the node.
+pub(super) struct Background {
+    pub(super) metrics: Metrics,
+    /// The parts that end with the agent.
+    pub(super) parts: Parts,
+    /// The sources of pods. They end when the agent begins to stop.
+    pub(super) sources: Parts,
+}
+
+impl Background {
+    pub(super) fn new() -> Self {
+        let (metrics, stop) = (Metrics::new(), CancellationToken::new());
+        let panics = metrics.actors.panics();
+        let sources = Parts::new(panics.clone(), stop.child_token());
+        Background { parts: Parts::new(panics.clone(), stop), sources, metrics }
+    }
+}
 
 /// The ports of a node that an API server implements, if the node has one.
 pub(super) struct ClusterPorts {
@@ -110,7 +129,7 @@ pub(super) async fn start(
     manifests: &ManifestSources,
     host_ips: HostIps,
     remote: ClusterPorts,
-    stop: &CancellationToken,
+    background: &Background,
 ) -> Result<StartedNode, RunError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut booted = Time::ZERO;
@@ -132,7 +151,7 @@ pub(super) async fn start(
         .kubelet_port(remote.port)
         .declared_features(declared_features(remote.port))
         .enforces_allocatable(args.runtime.limits_all_pods() && enforced.is_some());
-    let metrics = Metrics::new();
+    let metrics = background.metrics.clone();
     let remote_events = remote.events.map(|start| start(clock.clone(), &metrics));
     let events = Arc::new(EventLog::new(clock.clone(), remote_events));
     let allocatable = machine::quantities(&capacity);
@@ -153,10 +172,12 @@ pub(super) async fn start(
     let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups, streams, stats } =
         RuntimePorts::open(args, runtime_config).await?;
     let handles = RuntimeHandles { streams, stats };
-    if let Some(log_writer) = log_writer {
-        let limits =
-            Limits { max_size: args.container_log_max_size.0 as u64, max_files: args.container_log_max_files as usize };
-        actix::spawn(Rotator::new(log_writer, limits).run());
+    let limits =
+        Limits { max_size: args.container_log_max_size.0 as u64, max_files: args.container_log_max_files as usize };
+    if let Some(log_writer) = log_writer.filter(|_| limits.max_size > 0) {
+        background
+            .parts
+            .spawn_local("log_rotation", async move || Rotator::new(log_writer.clone(), limits).run().await);
     }
     let storage = args.runtime.storage(FileStorage::new(root.path(), allocatable.clone()), &logs);
     let mut ports = NodePorts::new(runtime, network, Arc::new(storage.clone()))
@@ -181,7 +202,8 @@ pub(super) async fn start(
         ports = ports.disks(Arc::new(storage.clone())).meter(Arc::new(LinuxNodeMeter::new()));
     }
     let features = (&args.features).into();
-    let (claims, plugins) = super::claims::start(root.path(), features, remote.claims, clock.clone(), &metrics, stop)?;
+    let (claims, plugins) =
+        super::claims::start(root.path(), features, remote.claims, clock.clone(), &metrics, background.parts.stop())?;
     ports = ports.resources(claims.clone());
     let mut sources = manifests.kinds();
     if let Some(api) = remote.pod_api {
@@ -219,13 +241,14 @@ pub(super) async fn start(
         .image_gc(args.images.gc_policy()?);
     let node = Arc::new(node.start()?);
     let control = NodeControl { node, claims: Some(claims), plugins: Some(plugins) };
-    let view = control.view(name, events, clock, metrics, storage);
+    let parts = vec![background.parts.clone(), background.sources.clone()];
+    let view = control.view(name, events, clock, metrics, storage, parts);
     Ok(StartedNode { control, view, adoption, handles })
 }
 
-/// The addresses of the flags, or those of the machine. Follows the addresses of the machine until `stop` is cancelled: it may have none
-/// yet, and then has the loopback address.
-pub(super) fn host_ips(args: &RunArgs, stop: &CancellationToken) -> HostIps {
+/// The addresses of the flags, or those of the machine. A part follows the addresses of the machine: it may have none yet, and then has
+/// the loopback address.
+pub(super) fn host_ips(args: &RunArgs, parts: &Parts) -> HostIps {
     let given = args.registration.addresses();
     if !given.is_empty() {
         return given.into();
@@ -236,7 +259,8 @@ pub(super) fn host_ips(args: &RunArgs, stop: &CancellationToken) -> HostIps {
         found.push(Ipv4Addr::LOCALHOST.into());
     }
     let host_ips = HostIps::from(found);
-    actix::spawn(stop.clone().run_until_cancelled_owned(follow(host_ips.clone())));
+    let followed = host_ips.clone();
+    parts.spawn_local("host_addresses", async move || follow(followed.clone()).await);
     host_ips
 }
 

@@ -20,6 +20,7 @@ use crate::agent::configz::configz;
 use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
 use podwright_node_api::{NodeApiClients, NodeApiContent, NodeApiEndpoint, NodeApiThreads, Reviews};
+use podwright_parts::Parts;
 use podwright_ports::{ApiError, HostIps};
 
 /// The port of the node API with its certificate, and the clients that may use it.
@@ -55,7 +56,7 @@ impl NodeApiServer {
         self.endpoint.port()
     }
 
-    /// Serves the node API until `stop` is cancelled.
+    /// Serves the node API until the parts of the agent end.
     ///
     /// # Errors
     /// [`RunError`] if there is no certificate or no thread.
@@ -65,10 +66,10 @@ impl NodeApiServer {
         node: &str,
         view: NodeView,
         handles: RuntimeHandles,
-        stop: CancellationToken,
+        parts: &Parts,
     ) -> Result<NodeApiThreads, RunError> {
-        let certificate = serving(self.certificate, view.metrics.certificates.clone(), stop.clone()).await?;
-        let parts = NodeApiContent {
+        let certificate = serving(self.certificate, view.metrics.certificates.clone(), parts).await?;
+        let content = NodeApiContent {
             node: Arc::new(view.clone()),
             clock: view.clock.clone(),
             metrics: view.metrics.clone(),
@@ -78,7 +79,7 @@ impl NodeApiServer {
             stats: handles.stats,
             config: configz(args),
         };
-        let threads = self.endpoint.start(node.to_owned(), self.clients, certificate, parts, stop);
+        let threads = self.endpoint.start(node.to_owned(), self.clients, certificate, content, parts.stop().clone());
         threads.map_err(RunError::NodeApi)
     }
 }

@@ -87,7 +87,11 @@ async fn example_pods_run_and_a_signal_stops_them_all() {
     agent.until("crashloop-n1", "restarts", |pod| restarts(pod).is_some_and(|(count, _)| count > 0)).await;
     assert_eq!(agent.get("/healthz", "").0, 200);
     assert_eq!(agent.get("/readyz", "").0, 200);
-    assert!(agent.get("/metrics", "").1.contains("kubelet_working_pods"));
+    let metrics = agent.get("/metrics", "").1;
+    assert!(metrics.contains("kubelet_working_pods"));
+    for part in ["manifest_files", "log_rotation", "host_addresses", "watchdog"] {
+        assert!(metrics.contains(&format!("podwright_part_panics_total{{part=\"{part}\"}} 0\n")), "{part}: {metrics}");
+    }
 
     let moved = agent.wait_for_line("cause=\"cleaned up\"").await;
     assert!(moved.ends_with(" pod=default/job-once-n1"), "{moved}");

@@ -4,6 +4,7 @@ use std::path::Path;
 use podwright_stand_in::{Approval, StandIn};
 use serde_json::json;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 
@@ -89,8 +90,10 @@ async fn replaced_files_are_served_and_a_broken_pair_is_not() {
     let link = dir.path().join("current");
     symlink("one", &link).unwrap();
     let stop = CancellationToken::new();
-    let metrics = podwright_metrics::Metrics::new().certificates;
-    let certificate = serving(ServingSource::Files(files(&link)), metrics, stop.clone()).await.unwrap();
+    let metrics = podwright_metrics::Metrics::new();
+    let parts = Parts::new(metrics.actors.panics().clone(), stop.clone());
+    let certificate = serving(ServingSource::Files(files(&link)), metrics.certificates, &parts).await.unwrap();
+    assert_eq!((parts.running(), parts.stopped()), (1, Vec::new()), "a part follows the files");
     assert_eq!(names(&certificate), ["one"]);
 
     let next = dir.path().join("next");
@@ -118,8 +121,10 @@ async fn issued_certificate_is_served_and_kept_by_the_next_agent() {
     let node = node(root.path(), "192.0.2.1");
     let serve = || async {
         let client = crate::adapters::kube::connect(&kubeconfig).await.unwrap();
-        let (metrics, stop) = (podwright_metrics::Metrics::new().certificates, CancellationToken::new());
-        let served = serving(ServingSource::Signed(node.clone(), client), metrics, stop.clone()).await.unwrap();
+        let (metrics, stop) = (podwright_metrics::Metrics::new(), CancellationToken::new());
+        let parts = Parts::new(metrics.actors.panics().clone(), stop.clone());
+        let source = ServingSource::Signed(node.clone(), client);
+        let served = serving(source, metrics.certificates, &parts).await.unwrap();
         (served, stop.drop_guard())
     };
     let end = Instant::now() + PATIENCE;
