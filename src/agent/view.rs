@@ -78,8 +78,9 @@ impl NodeControl {
 impl NodeView {
     /// The parts of the node, of its plugins and of the agent that do not run, although nobody has stopped them.
     pub fn stopped_parts(&self) -> Vec<StoppedPart> {
+        let of_plugins = self.plugins.iter().flat_map(|plugins| plugins.stopped_parts());
         let beside = self.parts.iter().flat_map(Parts::stopped);
-        self.node.stopped_parts().into_iter().chain(beside).collect()
+        self.node.stopped_parts().into_iter().chain(of_plugins).chain(beside).collect()
     }
 
     /// The node's current time, from which ages are computed.

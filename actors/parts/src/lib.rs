@@ -40,7 +40,7 @@
 //! # Arrows
 //!
 //! The crate uses `podwright-model` for the texts of panics, `podwright-work-queue` for the backoff, and `podwright-metrics`.
-//! `podwright-actors`, `podwright-controllers`, the adapters of the API server and the agent use the crate.
+//! `podwright-actors`, `podwright-controllers`, the adapters of the API server and of DRA drivers, and the agent use the crate.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use podwright_dra_api::health::dra_resource_health_client::DraResourceHealthClient;
 use podwright_dra_api::health::{self, HealthStatus, NodeWatchResourcesRequest};
@@ -13,7 +15,6 @@ use podwright_ports::{DeviceHealth, DeviceHealthSink, DeviceReport};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tracing::{Instrument, debug, info, info_span, warn};
@@ -94,9 +95,11 @@ impl HealthMonitor {
         self.streams.lock().entry(driver.clone()).or_default().end = Some(end);
     }
 
-    /// Watches each instance from its registration until it is removed.
-    pub(super) async fn run(self: Arc<Self>, mut drivers: watch::Receiver<Drivers>, tasks: TaskTracker) {
+    /// Watches each instance from its registration until it is removed. A panic of the sink ends all streams, and the caller starts
+    /// again.
+    pub(super) async fn run(self: Arc<Self>, mut drivers: watch::Receiver<Drivers>) {
         let mut watched: Vec<Arc<Instance>> = Vec::new();
+        let mut streams = FuturesUnordered::new();
         loop {
             let now = drivers.borrow_and_update().clone();
             let instances = now.names().flat_map(|name| now.instances(name)).map(|state| state.instance.clone());
@@ -107,13 +110,16 @@ impl HealthMonitor {
                     let (monitor, instance) = (self.clone(), instance.clone());
                     let endpoint = instance.endpoint().display().to_string();
                     let span = info_span!("device_health", driver = %instance.driver(), endpoint);
-                    tasks.spawn(async move { monitor.watch(&instance).await }.instrument(span));
+                    streams.push(async move { monitor.watch(&instance).await }.instrument(span));
                 }
             }
             watched = instances;
-            match self.stopping.run_until_cancelled(drivers.changed()).await {
-                Some(Ok(())) => {}
-                None | Some(Err(_)) => return,
+            tokio::select! {
+                changed = drivers.changed() => if changed.is_err() {
+                    return;
+                },
+                // The instance was removed, or does not have the service.
+                Some(()) = streams.next(), if !streams.is_empty() => {}
             }
         }
     }

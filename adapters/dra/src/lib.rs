@@ -41,9 +41,9 @@
 //!
 //! # Arrows
 //!
-//! The crate uses the values, the ports and the metrics, `podwright-dra-api` and `podwright-grpc-socket` for the calls, and
-//! `podwright-kube-api`, `podwright-slices` and `podwright-work-loop` for the slices. It uses neither the engine nor the node. The agent
-//! uses it.
+//! The crate uses the values, the ports, the metrics and `podwright-parts`, `podwright-dra-api` and `podwright-grpc-socket` for the calls,
+//! and `podwright-kube-api`, `podwright-slices` and `podwright-work-loop` for the slices. It uses neither the engine nor the node. The
+//! agent uses it.
 
 mod answers;
 mod client;
@@ -63,6 +63,7 @@ use std::time::Duration;
 use podwright_dra_api::PLUGIN_TYPE;
 use podwright_metrics::Metrics;
 use podwright_model::ids::DriverName;
+use podwright_parts::{Parts, StoppedPart};
 use podwright_ports::{ClaimDrivers, DeviceHealthSink};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -148,8 +149,10 @@ pub struct DraPlugins {
     client: Arc<DriverClient>,
     /// Set when the health of devices is watched.
     health: OnceLock<Arc<HealthMonitor>>,
+    /// The work on single sockets and instances, which ends.
     tasks: TaskTracker,
-    stopping: CancellationToken,
+    /// What works as long as the plugins.
+    parts: Parts,
     slice_metrics: (podwright_metrics::SliceMetrics, podwright_metrics::WorkQueueMetrics),
     slices: node_slices::SlicesReport,
     _stop: DropGuard,
@@ -188,15 +191,15 @@ impl DraPlugins {
         let client = DriverClient { registry: registry.clone(), metrics: metrics.dra.clone(), limit: call_limit };
         let counted = (metrics.plugins.clone(), metrics.actors.clone());
         let limits = RegistrationLimits { info: info_limit, notify: notify_limit };
-        let manager = Manager::start(registry_dir, by_type, limits, counted, tasks.clone(), stop.clone());
-        let (client, stopping) = (Arc::new(client), stop.clone());
+        let parts = Parts::new(metrics.actors.panics().clone(), stop.clone());
+        let manager = Manager::start(registry_dir, by_type, limits, counted, tasks.clone(), &parts);
         Ok(Arc::new(DraPlugins {
             manager,
             registry,
-            client,
+            client: Arc::new(client),
             health: OnceLock::new(),
             tasks,
-            stopping,
+            parts,
             slice_metrics: (metrics.slices.clone(), metrics.work_queues.clone()),
             slices: Default::default(),
             _stop: stop.drop_guard(),
@@ -210,34 +213,42 @@ impl DraPlugins {
 
     /// Reports the health of all devices to a sink from now on. Must be called once, in a tokio runtime.
     pub fn watch_health(&self, sink: Arc<dyn DeviceHealthSink>) {
-        let monitor = Arc::new(HealthMonitor::new(sink, self.stopping.clone()));
+        let monitor = Arc::new(HealthMonitor::new(sink, self.parts.stop().clone()));
         let _first = self.health.set(monitor.clone());
-        self.tasks.spawn(monitor.run(self.subscribe(), self.tasks.clone()));
+        let drivers = self.subscribe();
+        self.parts.spawn("device_health", move || monitor.clone().run(drivers.clone()));
     }
 
     /// Deletes the slices of drivers that are not connected, and publishes for drivers that offer node resources, from now on. Without
     /// this call, no slice is read or written. Must be called once, in a tokio runtime.
     pub fn manage_slices(&self, config: SlicesConfig) {
-        let (drivers, metrics, stop) = (self.subscribe(), self.slice_metrics.clone(), self.stopping.clone());
-        self.tasks.spawn(node_slices::run(config, drivers, metrics, self.slices.clone(), stop));
+        let (drivers, metrics, report) = (self.subscribe(), self.slice_metrics.clone(), self.slices.clone());
+        let (stop, mut startup_wipe_delay) = (self.parts.stop().clone(), config.startup_wipe_delay);
+        self.parts.spawn("node_slices", move || {
+            // After a panic, a driver that is not connected has the time of one whose connection has ended.
+            let startup_wipe_delay = std::mem::replace(&mut startup_wipe_delay, config.wipe_delay);
+            let (client, node) = (config.client.clone(), config.node.clone());
+            let config = SlicesConfig { client, node, wipe_delay: config.wipe_delay, startup_wipe_delay };
+            node_slices::run(config, drivers.clone(), metrics.clone(), report.clone(), stop.clone())
+        });
     }
 
     /// Calls this with a driver whenever one of its instances has connected. Must be called in a
     /// tokio runtime.
-    pub fn on_usable(&self, report: impl Fn(&DriverName) + Send + 'static) {
-        let (mut drivers, stop) = (self.subscribe(), self.stopping.clone());
-        let work = async move {
-            let mut new = NewConnections::default();
-            loop {
-                let connected = new.in_snapshot(&drivers.borrow_and_update());
-                connected.iter().for_each(&report);
-                if drivers.changed().await.is_err() {
-                    return;
+    pub fn on_usable(&self, report: impl Fn(&DriverName) + Send + Sync + 'static) {
+        let (drivers, report) = (self.subscribe(), Arc::new(report));
+        self.parts.spawn("usable_drivers", move || {
+            let (mut drivers, report) = (drivers.clone(), report.clone());
+            async move {
+                let mut new = NewConnections::default();
+                loop {
+                    let connected = new.in_snapshot(&drivers.borrow_and_update());
+                    connected.iter().for_each(&*report);
+                    if drivers.changed().await.is_err() {
+                        return;
+                    }
                 }
             }
-        };
-        self.tasks.spawn(async move {
-            stop.run_until_cancelled(work).await;
         });
     }
 
@@ -283,6 +294,11 @@ impl DraPlugins {
         self.manager.sockets()
     }
 
+    /// The parts that do not run, although nobody has stopped them. A part that panicked starts again after 1 to 10 s.
+    pub fn stopped_parts(&self) -> Vec<StoppedPart> {
+        self.parts.stopped()
+    }
+
     /// Why the registry directory is not watched. `None` if it is.
     pub fn problem(&self) -> Option<String> {
         self.manager.problem()
@@ -291,6 +307,7 @@ impl DraPlugins {
     /// Waits until all tasks have ended and all connections are closed, after the token given to [`start`](DraPlugins::start) was
     /// cancelled. Cancel safe.
     pub async fn stopped(&self) {
+        self.parts.ended().await;
         self.tasks.close();
         self.tasks.wait().await;
     }

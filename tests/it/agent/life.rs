@@ -89,7 +89,7 @@ async fn example_pods_run_and_a_signal_stops_them_all() {
     assert_eq!(agent.get("/readyz", "").0, 200);
     let metrics = agent.get("/metrics", "").1;
     assert!(metrics.contains("kubelet_working_pods"));
-    for part in ["manifest_files", "log_rotation", "host_addresses", "watchdog"] {
+    for part in ["manifest_files", "log_rotation", "host_addresses", "watchdog", "plugin_directory"] {
         assert!(metrics.contains(&format!("podwright_part_panics_total{{part=\"{part}\"}} 0\n")), "{part}: {metrics}");
     }
 

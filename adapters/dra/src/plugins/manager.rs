@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use podwright_metrics::{ActorsMetrics, PluginMetrics};
 use podwright_model::text::{error_text, plain};
 use podwright_model::time::Time;
+use podwright_parts::Parts;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -51,14 +52,14 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// Begins to watch. Must be called in a tokio runtime. The tasks end when `stop` is cancelled.
+    /// Begins to watch, in two parts. Must be called in a tokio runtime. The tasks end with the parts.
     pub(crate) fn start(
         dir: PathBuf,
         handlers: Handlers,
         limits: RegistrationLimits,
         metrics: (PluginMetrics, ActorsMetrics),
         tasks: TaskTracker,
-        stop: CancellationToken,
+        parts: &Parts,
     ) -> Arc<Self> {
         let (metrics, actors) = metrics;
         let manager = Arc::new(Manager {
@@ -72,10 +73,11 @@ impl Manager {
             metrics,
             actors,
             tasks,
-            stop,
+            stop: parts.stop().clone(),
         });
-        manager.spawn(manager.clone().watch());
-        manager.spawn(manager.clone().wake());
+        let (watching, waking) = (manager.clone(), manager.clone());
+        parts.spawn("plugin_directory", move || watching.clone().watch());
+        parts.spawn("plugin_retries", move || waking.clone().wake());
         manager
     }
 

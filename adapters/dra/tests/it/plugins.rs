@@ -5,6 +5,7 @@ mod calls;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -404,6 +405,22 @@ async fn a_panic_of_a_handler_is_a_failure() {
     *handler.panics.lock() = None;
     bad.registered().await;
     assert!(node.metric("podwright_hook_panics").iter().any(|line| line.ends_with(" 1")), "the panic is counted");
+}
+
+/// The function that learns of usable drivers belongs to the embedder.
+#[tokio::test]
+async fn a_part_that_panics_starts_again() {
+    let node = Node::started();
+    let _connected = node.connected_driver().await;
+    let reports = Arc::new(AtomicUsize::new(0));
+    let counted = reports.clone();
+    node.plugins().on_usable(move |_| {
+        assert!(counted.fetch_add(1, Ordering::Relaxed) > 0, "as the test wants it");
+    });
+    until("the driver is reported again", || reports.load(Ordering::Relaxed) == 2).await;
+    let panics = node.metric("podwright_part_panics_total{part=\"usable_drivers\"}");
+    assert!(panics.len() == 1 && panics[0].ends_with(" 1"), "{panics:?}");
+    assert_eq!(node.plugins().stopped_parts(), []);
 }
 
 /// DRA-R10: the calls of a driver are of a version that the node knows.
