@@ -16,6 +16,7 @@
 //! # Parts
 //!
 //! - [`ids`]: identities, each with a type of its own.
+//! - [`image_scope`]: the scopes of registry logins.
 //! - [`names`]: the forms that the API demands of names.
 //! - [`pod`]: a pod of a source, with its identity.
 //! - [`time`]: times and grace periods.
@@ -38,6 +39,7 @@ k8s_openapi::k8s_if_ge_1_37! {
 }
 
 pub mod ids;
+pub mod image_scope;
 pub mod names;
 pub mod pod;
 pub mod quantity;
