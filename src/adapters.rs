@@ -17,8 +17,8 @@ pub use podwright_sources as sources;
 #[cfg(feature = "cri")]
 pub mod cri {
     pub use podwright_cri::{
-        Allocatable, CGROUP_ROOT, CgroupDriver, CriConfig, CriRuntime, Endpoint, NodeSettings, OpenError,
-        ParseCgroupDriverError, ParseEndpointError,
+        Allocatable, CGROUP_ROOT, CgroupDriver, CriConfig, CriRuntime, Endpoint, ImageList, ImageListEntry,
+        NodeSettings, OpenError, ParseCgroupDriverError, ParseEndpointError, ParseImageListError, VerificationPolicy,
     };
 }
 /// The API server: the node itself, the pods that the server binds to it, the objects that these pods refer to, and the writes of

@@ -100,6 +100,7 @@ impl RuntimePorts {
                     settings: NodeSettings { allocatable, ..(&*args.node_settings).into() },
                     runtime_classes: Arc::new(args.node_settings.runtime_classes()),
                     events: events.clone(),
+                    verification: args.images.verification(),
                     adopted: adopted.clone(),
                     cdi_directories: args.cdi_spec_dirs.clone(),
                 })?);

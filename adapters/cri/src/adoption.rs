@@ -144,7 +144,7 @@ impl AdoptedPods {
     }
 
     /// Whether there are adopted pods, or may be.
-    fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         self.adopts_more || !self.uids.lock().is_empty()
     }
 }

@@ -22,7 +22,7 @@ use super::credentials::Login;
 use super::image_name::{ImageName, PullPolicy};
 use super::inner::CriRuntimeInner;
 use super::logins::{LoginCandidates, LoginSources, PodPullSecrets};
-use super::pull_records::PullRecords;
+use super::pull_records::{PullRecords, Verdict};
 use super::tasks::blocking;
 use super::v1;
 use pull::{PullOutcome, SharedPull};
@@ -123,9 +123,9 @@ impl Images {
     }
 
     async fn may_use(&self, name: &ImageName, id: &str, secrets: &PodPullSecrets) -> bool {
-        let (presented, records) = (secrets.identities(&name.repository()), self.records.clone());
+        let (presented, records) = (secrets.presented(&name.repository()), self.records.clone());
         let (name, id) = (name.clone(), id.to_owned());
-        blocking(move || Ok(records.may_use(&name, &id, &presented))).await.unwrap_or(false)
+        blocking(move || Ok(records.verify(&name, &id, &presented))).await.is_ok_and(Verdict::allows)
     }
 
     async fn pull(

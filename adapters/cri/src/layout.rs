@@ -8,6 +8,8 @@ use podwright_model::pod::PodObject;
 
 /// The longest file name, in bytes (`NAME_MAX` of Linux).
 const MAX_FILE_NAME: usize = 255;
+/// The kubelet's root directory (default of `--root-dir`, kubelet 1.36).
+pub(super) const KUBELET_ROOT: &str = "/var/lib/kubelet";
 
 /// The directories in which the adapter keeps files of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub(crate) struct KubeletDirectories {
 impl Default for KubeletDirectories {
     fn default() -> Self {
         KubeletDirectories {
-            pods: "/var/lib/kubelet/pods".into(),
+            pods: Path::new(KUBELET_ROOT).join("pods"),
             logs: "/var/log/pods".into(),
             links: "/var/log/containers".into(),
         }

@@ -10,7 +10,7 @@
 //!
 //! use podwright_ports::{EventRecorder, NamedRuntimeClasses, NoPullSecrets, RuntimeName};
 //! use podwright_cri::adoption::AdoptedPods;
-//! use podwright_cri::{CriConfig, CriRuntime, NodeSettings};
+//! use podwright_cri::{CriConfig, CriRuntime, NodeSettings, VerificationPolicy};
 //! use podwright_metrics::Metrics;
 //!
 //! async fn open(events: Arc<dyn EventRecorder>) -> Result<CriRuntime, Box<dyn std::error::Error>> {
@@ -27,6 +27,7 @@
 //!         settings: NodeSettings::default(),
 //!         runtime_classes: Arc::new(NamedRuntimeClasses::default()),
 //!         events,
+//!         verification: VerificationPolicy::default(),
 //!         adopted: Arc::new(AdoptedPods::none()),
 //!         cdi_directories: vec!["/etc/cdi".into(), "/var/run/cdi".into()],
 //!     })?;
@@ -57,7 +58,7 @@
 //! | `remove`, `container_stops` | remove and stop sandboxes and containers |
 //! | `images`, `image_name` | pull, list and remove images |
 //! | `logins`, `registry_config`, `credentials` | registry logins of pods and of the node |
-//! | `access`, `pull_records` | which pods may use an image that is already present |
+//! | `access`, `pull_records`, `verification` | which pods may use an image that is already present |
 //! | `node_facts` | what the node and the runtime support, and the cgroup driver |
 //! | `conditions`, `events` | the runtime's conditions, and its container events |
 //! | `cgroups`, `id_ranges` | cgroups of pods, and user ID ranges of their user namespaces |
@@ -109,9 +110,11 @@ mod tests;
 /// The tests and the benches of this repository call a runtime directly.
 #[doc(hidden)]
 pub mod v1;
+mod verification;
 
 pub use client::OpenError;
 pub use config::{CgroupDriver, ParseCgroupDriverError};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use runtime::CriRuntime;
 pub use settings::{Allocatable, CGROUP_ROOT, CriConfig, NodeSettings};
+pub use verification::{ImageList, ImageListEntry, ParseImageListError, VerificationPolicy};

@@ -7,7 +7,7 @@ use podwright_model::text::error_chain;
 use podwright_model::texts::images::no_secrets;
 use podwright_ports::{EventRecorder, PodEvent, PullSecret, PullSecrets};
 
-use super::access::{Access, SecretIdentity};
+use super::access::{Access, Presented, SecretIdentity};
 use super::credentials::{Keyring, Login, parse};
 use super::image_name::ImageName;
 use super::pull_records::hash;
@@ -90,31 +90,45 @@ impl PodPullSecrets {
             let secret = secret.clone();
             keyring.of(repository).into_iter().map(move |login| {
                 let secret = SecretIdentity { hash: login.hash(), ..secret.clone() };
-                LoginCandidate { login, access: Access::Secrets(vec![secret]) }
+                LoginCandidate { login, access: Access::Secret(secret) }
             })
         };
         self.0.iter().flat_map(of_secret).collect()
     }
 
-    /// The secrets with a login for a repository. The pod presents them for an image that is already present.
-    pub(super) fn identities(&self, repository: &str) -> Vec<SecretIdentity> {
-        let secrets = self.candidates(repository).into_iter().map(|candidate| match candidate.access {
-            Access::Secrets(secrets) => secrets,
-            Access::Node => vec![],
+    /// What the pod presents for an image that is already present: the secrets with a login for its repository.
+    pub(super) fn presented(&self, repository: &str) -> Presented {
+        let secrets = self.candidates(repository).into_iter().filter_map(|candidate| match candidate.access {
+            Access::Secret(secret) => Some(secret),
+            Access::Node | Access::Account(_) => None,
         });
-        secrets.flatten().collect()
+        Presented { secrets: secrets.collect(), accounts: vec![] }
     }
 }
 
 impl Login {
-    /// The hash of the login. Records on disk contain the hash instead of the login.
+    /// The hash of the login. Records on disk contain the hash instead of the login. It is the hash of the kubelet (`hashAuthConfig`,
+    /// kubelet 1.36): that of the login in JSON without empty fields.
     fn hash(&self) -> String {
-        let parts = match self {
-            Login::Password { username, password } => ["password", username, password],
-            Login::IdentityToken(token) => ["token", "", token],
+        let fields = match self {
+            Login::Password { username, password } => vec![("username", username), ("password", password)],
+            Login::IdentityToken(token) => vec![("identitytoken", token)],
         };
-        hash(serde_json::json!(parts).to_string().as_bytes())
+        let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
+        let fields: Vec<_> = fields.map(|(name, value)| format!("\"{name}\":{}", go_json(value))).collect();
+        hash(format!("{{{}}}", fields.join(",")).as_bytes())
     }
+}
+
+/// A text in JSON, as the Go library writes it: it also escapes the characters that have a meaning in HTML and JavaScript.
+fn go_json(text: &str) -> String {
+    let mut json = serde_json::Value::from(text).to_string();
+    for (character, escaped) in
+        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")]
+    {
+        json = json.replace(character, escaped);
+    }
+    json
 }
 
 fn keyring(secret: &PullSecret) -> Result<Keyring, String> {
@@ -122,4 +136,26 @@ fn keyring(secret: &PullSecret) -> Result<Keyring, String> {
     let mut keyring = Keyring::default();
     keyring.add(logins);
     Ok(keyring)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The values are the SHA-256 hashes of the texts in the comments.
+    #[test]
+    fn a_login_has_the_hash_of_the_kubelet() {
+        let password =
+            |username: &str, password: &str| Login::Password { username: username.into(), password: password.into() };
+        for (login, expected) in [
+            // {"username":"user","password":"pass"}
+            (password("user", "pass"), "cb54b00fb550d4a17c448149caa29f38f4d5a44fb87c752e43db8160af3a032a"),
+            // {"password":"a\u003cb\u0026c\u003e\"\\"}
+            (password("", "a<b&c>\"\\"), "f20bfd89e95774a37684e911274084e99d36a171fa0848dc7bdf08dc3dc23548"),
+            // {"identitytoken":"t"}
+            (Login::IdentityToken("t".into()), "2a24ce227b0a3581f8d1ee6a286513d77c2bcdc4f2eec3f3ebdb4a8d01872567"),
+        ] {
+            assert_eq!(login.hash(), expected);
+        }
+    }
 }

@@ -1,15 +1,18 @@
-//! Records of the images that the agent pulled, and of the secrets that it used. The records survive a restart of the agent.
-//! Everything here blocks.
+//! Records of the images that the agent pulled, and of the secrets that it used. The records survive a restart of the agent, and
+//! have the form of the kubelet. Those that earlier agents wrote in another form are read too. Everything here blocks.
 //!
 //! ```text
-//! ROOT/image_manager/pulling/HASH   normal name of the image that is pulled   written before the pull starts
-//! ROOT/image_manager/pulled/HASH    a PulledImage                             written before the file in pulling/ is removed
+//! ROOT/image_manager/pulling/HASH   a PullIntentRecord   written before the pull starts
+//! ROOT/image_manager/pulled/HASH    a PulledImage        written before the file in pulling/ is removed
 //! ```
 //!
 //! If the agent is killed during a pull, the file in `pulling/` stays, and no pod may use the image until a pod has pulled it
 //! again.
 
+mod import;
+
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, DirEntry};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
@@ -17,17 +20,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
+use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use podwright_host::record::{self, Durability};
 use ring::digest::{SHA256, digest};
 
-use super::access::{Access, AccessDecision, PulledImage, SecretIdentity};
+use super::access::{Access, AccessDecision, Presented, PullIntentRecord, PulledImage, SecretIdentity};
 use super::image_name::ImageName;
+use super::verification::VerificationPolicy;
 
 /// How far the modification time of a file may lag behind the clock: the kernel updates file times once per tick.
 const FILE_TIME_LAG: Duration = Duration::from_secs(1);
 /// How long the runtime may continue a pull that the agent cancelled.
 const CANCELLED_PULL: Duration = Duration::from_secs(3600);
+/// The start of the name of each record.
+const PREFIX: &str = "sha256-";
+/// The largest record that is read, in bytes. A record of 100 secrets and 100 service accounts has about 100 KiB.
+const MAX_RECORD: u64 = 1 << 20;
 
 /// The records. Clones share them.
 #[derive(Clone)]
@@ -36,22 +45,65 @@ pub(super) struct PullRecords(Arc<RecordStore>);
 struct RecordStore {
     pulling: PathBuf,
     pulled: PathBuf,
-    /// The number of running pulls of each image. Locked while files are read or written.
-    running: Mutex<HashMap<String, usize>>,
+    /// Which images need a record.
+    policy: VerificationPolicy,
+    /// Locked while files are read or written.
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The number of running pulls of each image, by its normal name.
+    running: HashMap<String, usize>,
+    /// The records of a kubelet that were not copied yet.
+    kubelet: Option<KubeletRecords>,
+}
+
+struct KubeletRecords {
+    /// The root directory of the kubelet.
+    root: PathBuf,
+    /// Why they could not be copied, as it was logged last.
+    logged: Option<String>,
 }
 
 /// The record of a running pull.
 pub(super) struct PullIntent {
     records: PullRecords,
+    /// The normal name of the image.
     image: String,
 }
 
+/// Whether a pod may use an image that is present, without another pull.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The policy demands no verification for the image.
+    PolicyAllows,
+    /// The pod may use the image because of an earlier pull.
+    RecordAllows,
+    /// The registry must be asked.
+    AskRegistry {
+        /// Whether pods with certain service accounts may use the image.
+        of_accounts: bool,
+    },
+    /// The records cannot be read, so the registry must be asked.
+    Unknown,
+}
+
+impl Verdict {
+    /// Whether the pod may use the image.
+    pub(super) fn allows(self) -> bool {
+        matches!(self, Verdict::PolicyAllows | Verdict::RecordAllows)
+    }
+}
+
 impl PullRecords {
-    /// The records in the agent's root directory. The first pull creates the directories.
-    pub(super) fn new(root: &Path) -> Self {
+    /// The records in the agent's root directory. The first pull creates the directories. The records of a kubelet in the directory
+    /// `kubelet` are copied when the records are first used.
+    pub(super) fn new(root: &Path, policy: VerificationPolicy, kubelet: Option<PathBuf>) -> Self {
         let dir = root.join("image_manager");
         let (pulling, pulled) = (dir.join("pulling"), dir.join("pulled"));
-        PullRecords(Arc::new(RecordStore { pulling, pulled, running: Mutex::default() }))
+        let kubelet = kubelet.map(|root| KubeletRecords { root, logged: None });
+        let state = Mutex::new(State { running: HashMap::new(), kubelet });
+        PullRecords(Arc::new(RecordStore { pulling, pulled, policy, state }))
     }
 
     /// Records that a pull of an image is about to start.
@@ -59,10 +111,12 @@ impl PullRecords {
     /// # Errors
     /// The error of the file system. The pull must not start then.
     pub(super) fn intend(&self, image: &ImageName) -> io::Result<PullIntent> {
+        let mut state = self.0.state.lock();
+        // The kubelet looks for the name as the container has it.
+        let written = PullIntentRecord { image: image.as_str().to_owned() };
+        write(&self.0.pulling, image.as_str(), &written.encode()?)?;
         let image = image.normal();
-        let mut running = self.0.running.lock();
-        write(&self.0.pulling, &image, image.as_bytes())?;
-        *running.entry(image.clone()).or_default() += 1;
+        *state.running.entry(image.clone()).or_default() += 1;
         Ok(PullIntent { records: self.clone(), image })
     }
 
@@ -71,88 +125,162 @@ impl PullRecords {
     /// # Errors
     /// The error of the file system. The next pod then pulls the image again.
     pub(super) fn grant(&self, image_id: &str, repository: &str, access: Option<Access>) -> io::Result<()> {
-        let _lock = self.0.running.lock();
-        let recorded = self.read(image_id)?;
+        let _lock = self.lock();
+        // A record that cannot be read gives nobody access, and neither does a new one.
+        let recorded = self.read(image_id).inspect_err(|error| self.warn_unreadable(image_id, error)).ok().flatten();
         let is_new = recorded.is_none();
         let mut image = recorded.unwrap_or_else(|| PulledImage::new(image_id));
         let changed = access.is_some_and(|access| image.grant(repository, access));
         if is_new || changed {
-            write(&self.0.pulled, image_id, &serde_json::to_vec(&image)?)?;
+            write(&self.0.pulled, image_id, &image.encode(Timestamp::now())?)?;
         }
         Ok(())
     }
 
-    /// Whether a pod that presents these secrets may use an image that is present, without another pull. False if the record
-    /// cannot be read.
-    pub(super) fn may_use(&self, image: &ImageName, image_id: &str, presented: &[SecretIdentity]) -> bool {
-        let (name, repository) = (image.normal(), image.repository());
-        let decision = {
-            let _lock = self.0.running.lock();
-            match self.read(image_id) {
-                Ok(Some(pulled)) => pulled.decide(&repository, presented),
-                Ok(None) => match fs::symlink_metadata(record_path(&self.0.pulling, &name)) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => AccessDecision::Allow,
-                    _ => AccessDecision::AskRegistry,
-                },
-                Err(error) => {
-                    tracing::warn!(image = name, %error, "cannot read the pull record of the image, so it is pulled again");
-                    AccessDecision::AskRegistry
-                }
+    /// Whether a pod that presents these secrets and service accounts may use an image that is present, without another pull.
+    pub(super) fn verify(&self, image: &ImageName, image_id: &str, presented: &Presented) -> Verdict {
+        let repository = image.repository();
+        let (verdict, secret) = self.decide(image, image_id, &repository, presented);
+        if let Some(secret) = secret
+            && let Err(error) = self.grant(image_id, &repository, Some(Access::Secret(secret)))
+        {
+            tracing::warn!(image = image.as_str(), %error, "cannot record a secret for the image");
+        }
+        verdict
+    }
+
+    /// The verdict, and the secret that must be recorded for the image.
+    fn decide(
+        &self,
+        image: &ImageName,
+        image_id: &str,
+        repository: &str,
+        presented: &Presented,
+    ) -> (Verdict, Option<SecretIdentity>) {
+        // A record that cannot be read matters only to an image that needs one.
+        if !self.0.policy.verifies(repository, true) {
+            return (Verdict::PolicyAllows, None);
+        }
+        let state = self.lock();
+        let pulled = match self.read(image_id) {
+            Ok(pulled) => pulled,
+            Err(error) => {
+                self.warn_unreadable(image_id, &error);
+                return (Verdict::Unknown, None);
             }
         };
-        match decision {
-            AccessDecision::Allow => true,
-            AccessDecision::AskRegistry => false,
-            AccessDecision::AllowAndRecord(secret) => {
-                if let Err(error) = self.grant(image_id, &repository, Some(Access::Secrets(vec![secret]))) {
-                    tracing::warn!(image = name, %error, "cannot record a secret for the image");
-                }
-                true
-            }
+        // A record of the kubelet that was not copied may restrict the image.
+        if pulled.is_none() && state.kubelet.is_some() {
+            return (Verdict::Unknown, None);
+        }
+        let is_pulled = pulled.is_some() || self.is_intended(image);
+        if !self.0.policy.verifies(repository, is_pulled) {
+            return (Verdict::PolicyAllows, None);
+        }
+        match pulled.map(|pulled| pulled.decide(repository, presented)) {
+            Some(AccessDecision::Allow) => (Verdict::RecordAllows, None),
+            Some(AccessDecision::AllowAndRecord(secret)) => (Verdict::RecordAllows, Some(secret)),
+            Some(AccessDecision::AskRegistry { of_accounts }) => (Verdict::AskRegistry { of_accounts }, None),
+            None => (Verdict::AskRegistry { of_accounts: false }, None),
         }
     }
 
     /// Removes the records of images that no longer exist, and of pulls that brought no image. `ids` and `names` are those of
     /// the images that the runtime listed at the time `at`.
     pub(super) fn retain(&self, ids: &HashSet<String>, names: &HashSet<String>, at: SystemTime) {
-        let running = self.0.running.lock();
+        let state = self.lock();
+        let files = |names: &HashSet<String>| names.iter().map(|name| file_name(name)).collect::<HashSet<_>>();
+        let present = files(ids);
         for path in files_before(&self.0.pulled, at - FILE_TIME_LAG) {
-            // A record that cannot be read is kept: without it every pod could use the image.
-            if read_record(&path).is_ok_and(|image| image.is_some_and(|image| !ids.contains(&image.image))) {
+            if path.file_name().is_none_or(|name| !present.contains(name)) {
                 remove(&path);
             }
         }
+        let named = files(names);
         for path in files_before(&self.0.pulling, at - CANCELLED_PULL) {
-            let is_obsolete = |name: String| !running.contains_key(&name) && !names.contains(&name);
-            if fs::read_to_string(&path).is_ok_and(is_obsolete) {
+            let is_needed = match intended(&path) {
+                Some(image) => state.running.contains_key(&image) || names.contains(&image),
+                None => path.file_name().is_some_and(|name| named.contains(name)),
+            };
+            if !is_needed {
                 remove(&path);
             }
         }
     }
 
+    /// Locks the records. Copies those of a kubelet before the first use. If that fails, each use tries it again, and what failed is logged
+    /// when it changes.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.0.state.lock();
+        let Some(mut kubelet) = state.kubelet.take() else { return state };
+        match import::copy(&kubelet.root, &self.0.pulling, &self.0.pulled) {
+            Ok(0) => {}
+            Ok(copied) => tracing::info!(records = copied, "copied the kubelet's records of image pulls"),
+            Err(error) => {
+                let error = error.to_string();
+                if kubelet.logged.as_ref() != Some(&error) {
+                    tracing::warn!(
+                        kubelet = %kubelet.root.display(), error,
+                        "cannot copy the kubelet's records of image pulls, so images without a record are pulled again: run the agent as \
+                         the kubelet's user"
+                    );
+                    kubelet.logged = Some(error);
+                }
+                state.kubelet = Some(kubelet);
+            }
+        }
+        state
+    }
+
+    /// Whether a pull of the image runs, or had no result when its agent ended. True if a file of the image's name cannot be read.
+    fn is_intended(&self, image: &ImageName) -> bool {
+        let normal = image.normal();
+        let exists = |name: &str| {
+            let found = fs::symlink_metadata(record_path(&self.0.pulling, name));
+            !matches!(found, Err(error) if error.kind() == ErrorKind::NotFound)
+        };
+        // The pod whose pull was intended may have written the name in another way.
+        let is_of_image = |path: PathBuf| intended(&path).is_some_and(|intended| intended == normal);
+        exists(image.as_str()) || exists(&normal) || records_in(&self.0.pulling).any(is_of_image)
+    }
+
     fn read(&self, image_id: &str) -> io::Result<Option<PulledImage>> {
-        read_record(&record_path(&self.0.pulled, image_id))
+        match fs::read(record_path(&self.0.pulled, image_id)) {
+            Ok(bytes) => PulledImage::decode(&bytes).map(Some).map_err(io::Error::other),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn warn_unreadable(&self, image_id: &str, error: &io::Error) {
+        let record = record_path(&self.0.pulled, image_id);
+        tracing::warn!(
+            image = image_id, record = %record.display(), %error,
+            "cannot read the pull record of the image, so it is pulled again"
+        );
     }
 }
 
 impl PullIntent {
-    /// Removes the file in `pulling/`, unless another pull of the image is running. Called after the runtime has answered and the
-    /// result is recorded. An intent that is dropped instead leaves its file, because the runtime may continue the pull.
+    /// Removes the files of the image in `pulling/`, unless another pull of the image is running. Called after the runtime has
+    /// answered and the result is recorded. An intent that is dropped instead leaves its file, because the runtime may continue the
+    /// pull.
     pub(super) fn end(self) {
-        let running = self.records.0.running.lock();
-        if running.get(&self.image).is_none_or(|count| *count <= 1) {
-            remove(&record_path(&self.records.0.pulling, &self.image));
+        let state = self.records.0.state.lock();
+        if state.running.get(&self.image).is_none_or(|count| *count <= 1) {
+            let of_image = |path: &PathBuf| intended(path).is_some_and(|image| image == self.image);
+            records_in(&self.records.0.pulling).filter(of_image).for_each(|path| remove(&path));
         }
     }
 }
 
 impl Drop for PullIntent {
     fn drop(&mut self) {
-        let mut running = self.records.0.running.lock();
-        if let Some(count) = running.get_mut(&self.image) {
+        let mut state = self.records.0.state.lock();
+        if let Some(count) = state.running.get_mut(&self.image) {
             *count -= 1;
             if *count == 0 {
-                running.remove(&self.image);
+                state.running.remove(&self.image);
             }
         }
     }
@@ -165,15 +293,22 @@ pub(super) fn hash(bytes: &[u8]) -> String {
 
 /// The file of a record. Its name is a hash, because an image name may contain any character.
 fn record_path(dir: &Path, name: &str) -> PathBuf {
-    dir.join(format!("sha256-{}", hash(name.as_bytes())))
+    dir.join(file_name(name))
 }
 
-fn read_record(path: &Path) -> io::Result<Option<PulledImage>> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+fn file_name(name: &str) -> OsString {
+    format!("{PREFIX}{}", hash(name.as_bytes())).into()
+}
+
+/// The normal name of the image in the record of a pull. `None` if the record cannot be read.
+fn intended(path: &Path) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    let image = match PullIntentRecord::decode(&bytes) {
+        Ok(intent) => intent.image,
+        // An earlier agent wrote the name alone.
+        Err(_) => String::from_utf8(bytes).ok()?,
+    };
+    Some(ImageName::parse(&image)?.normal())
 }
 
 /// Writes a file atomically, readable by the agent only.
@@ -182,13 +317,27 @@ fn write(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     record::replace(&record_path(dir, name), bytes, Durability::Disk)
 }
 
-/// The files of a directory that were last written before a time.
+/// The records in a directory. The temporary files of agents and kubelets are left out.
+fn records_in(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    entries(dir).map(|entry| entry.path())
+}
+
+fn entries(dir: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+    fs::read_dir(dir).into_iter().flatten().flatten().filter(is_record)
+}
+
+fn is_record(entry: &DirEntry) -> bool {
+    let name = entry.file_name();
+    name.to_str().is_some_and(|name| name.starts_with(PREFIX) && !name.contains('.'))
+}
+
+/// The records of a directory that were last written before a time.
 fn files_before(dir: &Path, before: SystemTime) -> Vec<PathBuf> {
     let is_old = |entry: &DirEntry| {
         let written = entry.metadata().and_then(|meta| meta.modified());
-        entry.path().extension().is_none() && written.is_ok_and(|written| written < before)
+        written.is_ok_and(|written| written < before)
     };
-    fs::read_dir(dir).into_iter().flatten().flatten().filter(is_old).map(|entry| entry.path()).collect()
+    entries(dir).filter(is_old).map(|entry| entry.path()).collect()
 }
 
 fn remove(path: &Path) {
@@ -200,81 +349,4 @@ fn remove(path: &Path) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NAME: &str = "r.example/a:1";
-    const ID: &str = "sha256:1";
-    const REPOSITORY: &str = "r.example/a";
-
-    fn name(text: &str) -> ImageName {
-        ImageName::parse(text).unwrap()
-    }
-
-    fn secret(hash: &str) -> SecretIdentity {
-        SecretIdentity { uid: hash.into(), namespace: "ns".into(), name: hash.into(), hash: hash.into() }
-    }
-
-    #[test]
-    fn access_to_an_image_is_recorded_before_its_pull_and_survives_restarts() {
-        let root = tempfile::tempdir().unwrap();
-        let may_use = |presented: &[SecretIdentity]| PullRecords::new(root.path()).may_use(&name(NAME), ID, presented);
-        assert!(may_use(&[]), "the agent did not pull the image");
-
-        let records = PullRecords::new(root.path());
-        let (first, second) = (records.intend(&name(NAME)).unwrap(), records.intend(&name(NAME)).unwrap());
-        assert!(!may_use(&[]));
-        first.end();
-        assert!(!may_use(&[]), "another pull is running");
-        records.grant(ID, REPOSITORY, None).unwrap();
-        second.end();
-        assert!(!may_use(&[secret("1")]), "no access is recorded yet");
-        records.grant(ID, REPOSITORY, Some(Access::Secrets(vec![secret("1")]))).unwrap();
-        assert!(may_use(&[secret("1")]) && !may_use(&[secret("2")]) && !may_use(&[]));
-
-        // A cancelled pull may still bring the image.
-        let b = name("r.example/b:1");
-        drop(records.intend(&b).unwrap());
-        assert!(!records.may_use(&b, "sha256:2", &[]));
-        let (nothing, later) = (HashSet::new(), SystemTime::now() + 2 * CANCELLED_PULL);
-        records.retain(&nothing, &nothing, SystemTime::now());
-        assert!(!may_use(&[]), "the record is newer than the image list");
-        records.retain(&HashSet::from([ID.to_owned()]), &HashSet::from([NAME.to_owned()]), later);
-        assert!(may_use(&[secret("1")]) && !may_use(&[]));
-        assert!(records.may_use(&b, "sha256:2", &[]), "the pull brought no image");
-        records.retain(&nothing, &nothing, later);
-        assert!(may_use(&[]), "the image was removed, so the agent did not pull the next one of this ID");
-    }
-
-    // A pod with a secret started the pull, and the agent was killed. Another spelling of the name gives no access either.
-    #[test]
-    fn a_pull_intent_is_found_by_every_spelling_of_the_image_name() {
-        let digest = format!("@sha256:{}", "0a".repeat(32));
-        for (written, listed, otherwise) in [
-            ("acme/app:1", "docker.io/acme/app:1".to_owned(), "docker.io/acme/app:1".to_owned()),
-            (&format!("acme/app:1{digest}"), format!("docker.io/acme/app{digest}"), format!("acme/app{digest}")),
-            ("app", "docker.io/library/app:latest".to_owned(), "index.docker.io/library/app".to_owned()),
-        ] {
-            let root = tempfile::tempdir().unwrap();
-            drop(PullRecords::new(root.path()).intend(&name(written)).unwrap());
-            let records = PullRecords::new(root.path());
-            let later = SystemTime::now() + 2 * CANCELLED_PULL;
-            records.retain(&HashSet::from([ID.to_owned()]), &HashSet::from([listed]), later);
-            for name in [name(written), name(&otherwise)] {
-                assert!(!records.may_use(&name, ID, &[]), "{written} as {}", name.as_str());
-            }
-            records.retain(&HashSet::new(), &HashSet::new(), later);
-            assert!(records.may_use(&name(written), ID, &[]), "the pull brought no image");
-        }
-    }
-
-    #[test]
-    fn a_pull_record_that_cannot_be_read_gives_no_access() {
-        let root = tempfile::tempdir().unwrap();
-        let records = PullRecords::new(root.path());
-        records.grant(ID, REPOSITORY, Some(Access::Node)).unwrap();
-        assert!(records.may_use(&name(NAME), ID, &[]));
-        fs::write(record_path(&records.0.pulled, ID), "{").unwrap();
-        assert!(!records.may_use(&name(NAME), ID, &[]));
-    }
-}
+mod tests;

@@ -36,7 +36,7 @@ use super::id_ranges::IdRanges;
 use super::images::Images;
 use super::inner::CriRuntimeInner;
 use super::inspect::PodFilter;
-use super::layout::{KubeletDirectories, Layout};
+use super::layout::{KUBELET_ROOT, KubeletDirectories, Layout};
 use super::logins::LoginSources;
 use super::node_facts::NodeFactsCache;
 use super::pull_records::PullRecords;
@@ -94,6 +94,7 @@ impl CriRuntime {
             kubelet: KubeletDirectories::default(),
         };
         let seccomp_profiles = config.root.join("seccomp");
+        let kubelet = config.adopted.is_used().then(|| KUBELET_ROOT.into());
         let facts =
             Arc::new(NodeFactsCache::new(client.clone(), layout, seccomp_profiles, config.settings, handle.clone()));
         let inner = Arc::new(CriRuntimeInner {
@@ -135,7 +136,7 @@ impl CriRuntime {
                 config.parallel_pulls,
                 handle.clone(),
                 LoginSources { secrets: config.pull_secrets, node, events: Arc::clone(&inner.events) },
-                PullRecords::new(&config.root),
+                PullRecords::new(&config.root, config.verification, kubelet),
             ),
             changed_pods,
             has_events,

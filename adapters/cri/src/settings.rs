@@ -10,6 +10,7 @@ use podwright_ports::{EventRecorder, PullSecrets, RuntimeClasses, RuntimeName};
 
 use super::config::CgroupDriver;
 use super::endpoint::Endpoint;
+use super::verification::VerificationPolicy;
 use crate::adoption::AdoptedPods;
 
 /// The default of [`NodeSettings::cgroup_root`].
@@ -43,6 +44,8 @@ pub struct CriConfig {
     pub runtime_classes: Arc<dyn RuntimeClasses>,
     /// Receives the events about pulls, pull secrets and DNS settings that a pod requests and does not get.
     pub events: Arc<dyn EventRecorder>,
+    /// For which images that are present a pod must have access.
+    pub verification: VerificationPolicy,
     /// The pods of a kubelet that belong to this agent too.
     pub adopted: Arc<AdoptedPods>,
     /// The directories with the specifications of CDI devices, for a runtime that does not apply these devices itself. A device in a

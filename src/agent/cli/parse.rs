@@ -99,7 +99,7 @@ fn is_given(matches: &ArgMatches, argument: &str) -> bool {
 /// What is wrong with flags together, with the remedy.
 fn fault(run: &RunArgs) -> Option<String> {
     let fault = run.admin.fault().or_else(|| run.shutdown.fault()).or_else(|| run.admission.fault());
-    fault.or_else(|| run.registration.fault()).or_else(|| run.node_api.fault())
+    fault.or_else(|| run.registration.fault()).or_else(|| run.node_api.fault()).or_else(|| run.images.fault())
 }
 
 /// A given flag that belongs to another runtime, and that runtime.

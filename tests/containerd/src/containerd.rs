@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use podwright_cri::adoption::AdoptedPods;
-use podwright_cri::{CriConfig, CriRuntime, NodeSettings};
+use podwright_cri::{CriConfig, CriRuntime, NodeSettings, VerificationPolicy};
 use podwright_fixtures::fake_ports::Events;
 use podwright_fixtures::polling::eventually;
 use podwright_fixtures::required::{Program, found_or_skip};
@@ -69,6 +69,7 @@ impl Containerd {
             logs: root.join("log/pods"),
             log_links: root.join("log/containers"),
             registry_config: None,
+            verification: VerificationPolicy::default(),
             pull_secrets: Arc::new(NoPullSecrets),
             parallel_pulls: 5.try_into().unwrap(),
             name: RuntimeName::default(),

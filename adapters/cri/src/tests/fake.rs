@@ -21,7 +21,7 @@ use tonic::transport::Server;
 
 use super::super::v1::image_service_server::ImageServiceServer;
 use super::super::v1::runtime_service_server::RuntimeServiceServer;
-use super::super::{CriConfig, CriRuntime, NodeSettings, v1};
+use super::super::{CriConfig, CriRuntime, NodeSettings, VerificationPolicy, v1};
 use crate::adoption::AdoptedPods;
 
 /// The answer to a create call. The default is `Created`.
@@ -147,6 +147,7 @@ impl FakeRuntime {
             settings: NodeSettings::default(),
             runtime_classes: Arc::new(NamedRuntimeClasses::default()),
             events: recorded_events.clone(),
+            verification: VerificationPolicy::default(),
             adopted: Arc::new(AdoptedPods::none()),
             cdi_directories: vec![],
         };
