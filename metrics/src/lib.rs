@@ -34,6 +34,7 @@ mod events;
 mod governor;
 mod histogram;
 mod housekeeping;
+mod image_credentials;
 mod labels;
 mod node;
 mod node_api;
@@ -67,6 +68,7 @@ pub use encode::Format;
 pub use events::{EventMetrics, EventOutcome};
 pub use governor::GovernorMetrics;
 pub use housekeeping::{BySource, HousekeepingMetrics, Lifecycle, OldestPhases, PodConfig, WorkingPods};
+pub use image_credentials::{ImageCredentialMetrics, PullCheck};
 pub use labels::ContainerType;
 pub use node::{CgroupOperation, NodeMetrics};
 pub use node_api::{NodeApiLimit, NodeApiMetrics, NodeApiResource};
@@ -102,6 +104,8 @@ pub struct Metrics {
     pub governor: GovernorMetrics,
     /// The housekeeping passes.
     pub housekeeping: HousekeepingMetrics,
+    /// Credentials of image pulls.
+    pub image_credentials: ImageCredentialMetrics,
     /// The node and its cgroups.
     pub node: NodeMetrics,
     /// The limits of the node API.
@@ -148,6 +152,7 @@ impl Metrics {
             events: EventMetrics::register(&mut registry, actors.panics()),
             governor: GovernorMetrics::register(&mut registry),
             housekeeping: HousekeepingMetrics::register(&mut registry),
+            image_credentials: ImageCredentialMetrics::register(&mut registry),
             node: NodeMetrics::register(&mut registry),
             node_api: NodeApiMetrics::register(&mut registry),
             pleg: PlegMetrics::register(&mut registry),

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use podwright_metrics::Metrics;
+use podwright_metrics::{Metrics, PullCheck};
 use podwright_model::texts::images as texts;
 use podwright_ports::{ImageError, ImageRequest, PodEvent, RuntimeError};
 use tokio::runtime::Handle;
@@ -125,7 +125,14 @@ impl Images {
     async fn may_use(&self, name: &ImageName, id: &str, secrets: &PodPullSecrets) -> bool {
         let (presented, records) = (secrets.presented(&name.repository()), self.records.clone());
         let (name, id) = (name.clone(), id.to_owned());
-        blocking(move || Ok(records.verify(&name, &id, &presented))).await.is_ok_and(Verdict::allows)
+        let verdict = blocking(move || Ok(records.verify(&name, &id, &presented))).await.unwrap_or(Verdict::Unknown);
+        self.metrics.image_credentials.checked(match verdict {
+            Verdict::PolicyAllows => PullCheck::PolicyAllowed,
+            Verdict::RecordAllows => PullCheck::RecordFound,
+            Verdict::AskRegistry { .. } => PullCheck::MustAuthenticate,
+            Verdict::Unknown => PullCheck::Error,
+        });
+        verdict.allows()
     }
 
     async fn pull(

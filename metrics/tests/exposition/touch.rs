@@ -5,7 +5,8 @@ use std::time::Duration;
 use podwright_metrics::{
     BySource, CgroupOperation, ClaimOperation, ClaimsInUse, ContainerType, EventOutcome, EvictionSignal, Metrics,
     NodeApiLimit, NodeApiResource, OldestPhases, OperationType, PodResourcesMethod, ProbeType, ProbedContainer,
-    RetryTrigger, RunningContainers, RuntimeOperation, SliceWrite, StreamSubresource, WorkQueueNumbers, WorkingPods,
+    PullCheck, RetryTrigger, RunningContainers, RuntimeOperation, SliceWrite, StreamSubresource, WorkQueueNumbers,
+    WorkingPods,
 };
 
 /// Calls every method at least once.
@@ -98,6 +99,10 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
     metrics.housekeeping.admission_pods(3);
     metrics.housekeeping.zombie_containers(1);
     metrics.housekeeping.oldest_phases(&OldestPhases { terminating: TOOK, ..OldestPhases::default() });
+
+    metrics.image_credentials.checked(PullCheck::RecordFound);
+    metrics.image_credentials.plugin_called(&"ecr".into(), TOOK, false);
+    metrics.image_credentials.configured("sha256:1");
 
     metrics.node.name("node1");
     metrics.node.cgroup(CgroupOperation::Create, TOOK);
