@@ -127,6 +127,8 @@ pub enum ObjectKind {
     Secret,
     /// A `Service`.
     Service,
+    /// A `ServiceAccount`.
+    ServiceAccount,
     /// A token of a `ServiceAccount`.
     Token,
     /// A `ClusterTrustBundle`.
@@ -140,7 +142,7 @@ impl ObjectKind {
             ObjectKind::ConfigMap => "configmap",
             ObjectKind::Secret => "secret",
             ObjectKind::Service => "service",
-            ObjectKind::Token => "serviceaccounts",
+            ObjectKind::ServiceAccount | ObjectKind::Token => "serviceaccounts",
             ObjectKind::TrustBundle => "clustertrustbundles.certificates.k8s.io",
         }
     }
@@ -149,6 +151,7 @@ impl ObjectKind {
 impl fmt::Display for ObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            ObjectKind::ServiceAccount => "the service account",
             ObjectKind::Token => "a token of the service account",
             ObjectKind::TrustBundle => "the trust bundle",
             kind => kind.resource(),

@@ -24,8 +24,8 @@
 //! - Of a node, below it: [`ContainerRuntime`], [`ImageStore`], [`PodStorage`], [`PodCgroups`], [`NodeMeter`], [`DiskMeter`],
 //!   [`NetworkClient`] and [`Checkpoint`].
 //! - Of a node, for what decides on its pods: [`SourceInbox`] takes the [`SourceUpdate`]s of the pod sources.
-//! - Of a node, in a cluster: [`PodApi`], [`NodeApi`], [`ApiObjects`], [`EventRecorder`], [`PullSecrets`], [`RuntimeClasses`] and
-//!   [`ResourcePhase`].
+//! - Of a node, in a cluster: [`PodApi`], [`NodeApi`], [`ApiObjects`], [`EventRecorder`], [`PullSecrets`], [`CredentialProviders`],
+//!   [`ServiceAccounts`], [`RuntimeClasses`] and [`ResourcePhase`].
 //! - Of dynamic resource allocation: [`ClaimApi`] reads ResourceClaims, which [`ClaimRef`] and [`PreparedDevice`] name in the calls to
 //!   [`ClaimDrivers`].
 //! - Of the controllers: [`LeaseApi`] reads and writes the lease by which their replicas elect a leader.
@@ -52,6 +52,7 @@ mod disk;
 mod error_source;
 mod events;
 mod host_ips;
+mod image_credentials;
 mod images;
 mod lease_api;
 mod network;
@@ -81,6 +82,10 @@ pub use disk::{DiskMeter, FileSystemSpace, PodDiskUsage, UsedSpace, WritableLaye
 pub use error_source::ErrorSource;
 pub use events::{EventAnnotations, EventRecorder, EventType, PodEvent};
 pub use host_ips::HostIps;
+pub use image_credentials::{
+    CredentialProviders, NoCredentialProviders, ProvidedCredential, ProvidedCredentials, ServiceAccountFacts,
+    ServiceAccountIdentity, ServiceAccounts,
+};
 pub use images::{DiskUsage, ImageNeed, ImageStore, NamedImage, StoredImage};
 pub use lease_api::LeaseApi;
 pub use network::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};

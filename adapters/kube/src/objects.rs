@@ -4,6 +4,7 @@
 //! only single objects that the node's pods name. An immutable object is read once. Services are watched together, because every
 //! container gets their addresses. Tokens and trust bundles are requested when a pod first needs them, and then again in the background.
 
+mod accounts;
 mod bundles;
 mod changes;
 mod renewed;
@@ -25,7 +26,7 @@ use podwright_model::ids::PodUid;
 use podwright_model::pod::PodObject;
 use podwright_ports::{
     ApiObjects, Clock, Confidential, ObjectError, ObjectFuture, ObjectKind, PullSecret, PullSecretError, PullSecrets,
-    ServiceAddress, TokenNeed, TrustBundleNeed,
+    ServiceAccountFacts, ServiceAccounts, ServiceAddress, TokenNeed, TrustBundleNeed,
 };
 
 use bundles::Bundles;
@@ -34,9 +35,13 @@ use services::Services;
 use tokens::Tokens;
 use watches::Watches;
 
+/// The lifetime of a token for a credential provider plugin, in seconds (the default of a `TokenRequest`).
+const ACCOUNT_TOKEN_SECONDS: i64 = 3600;
+
 /// The [`ApiObjects`] of an API server. Clones share their state.
 #[derive(Clone)]
 pub struct KubeObjects {
+    client: Client,
     config_maps: Watches<ConfigMap>,
     secrets: Watches<Secret>,
     services: Arc<Services>,
@@ -58,6 +63,7 @@ impl KubeObjects {
     pub fn new(client: Client, clock: Arc<dyn Clock>) -> Self {
         let changes = Arc::new(Changes::default());
         KubeObjects {
+            client: client.clone(),
             config_maps: Watches::new(client.clone(), changes.clone()),
             secrets: Watches::new(client.clone(), changes.clone()),
             services: Services::start(client.clone()),
@@ -151,6 +157,18 @@ impl PullSecrets for KubeObjects {
             }
         }
         .boxed()
+    }
+}
+
+impl ServiceAccounts for KubeObjects {
+    fn service_account<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, ServiceAccountFacts> {
+        accounts::read(self.client.clone(), namespace, name).boxed()
+    }
+
+    /// The token is kept and renewed like those of volumes.
+    fn account_token<'a>(&'a self, pod: &'a PodObject, audience: &'a str) -> ObjectFuture<'a, Confidential> {
+        let need = TokenNeed { audience: audience.to_owned(), expiration_seconds: ACCOUNT_TOKEN_SECONDS };
+        async move { self.tokens.get(pod, &need).await }.boxed()
     }
 }
 

@@ -11,7 +11,7 @@ use podwright_fixtures::api_pods::pod;
 use podwright_kube::KubeObjects;
 use podwright_model::pod::PodObject;
 use podwright_model::time::Time;
-use podwright_ports::{ApiObjects, Clock, ObjectError, TokenNeed, TokioClock, TrustBundleNeed};
+use podwright_ports::{ApiObjects, Clock, ObjectError, ServiceAccounts, TokenNeed, TokioClock, TrustBundleNeed};
 use serde_json::{Value, json};
 use tokio::time::{Instant, advance, sleep};
 
@@ -40,6 +40,14 @@ impl Server {
                 201,
                 json!({"metadata": {}, "spec": {"audiences": [], "expirationSeconds": 3600}, "status": status}),
             ));
+        }
+        if path.ends_with("/namespaces/default/serviceaccounts/builder") {
+            let meta = json!({"name": "builder", "uid": "u-1", "annotations": {"registry.example/role": "pull"}});
+            return Some((200, json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})));
+        }
+        if path.ends_with("/serviceaccounts/absent") {
+            let absent = json!({"status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"});
+            return Some((404, absent));
         }
         if path.ends_with("/clustertrustbundles/roots") {
             return Some(match &self.bundle {
@@ -154,4 +162,22 @@ async fn pods_of_a_trust_bundle_are_notified_of_its_changes() {
     assert_eq!(rig.bundle().await.unwrap(), pem("b"));
     rig.changed().await;
     assert!(rig.bundle().await.unwrap_err().is_missing(), "the bundle was removed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_account_of_a_pull_has_its_annotations_and_a_token_of_the_pod() {
+    let rig = Rig::new();
+    let account = rig.objects.service_account("default", "builder").await.unwrap();
+    assert_eq!(account.uid, "u-1");
+    assert_eq!(account.annotations["registry.example/role"], "pull");
+    assert!(rig.objects.service_account("default", "absent").await.unwrap_err().is_missing());
+
+    for _ in 0..2 {
+        let token = rig.objects.account_token(&rig.web, "registry.example").await.unwrap();
+        assert_eq!(token.expose(), b"token-1", "the token is kept");
+    }
+    assert_eq!(rig.token().await.unwrap(), "token-2", "another audience has another token");
+    rig.server.lock().is_away = true;
+    let error = rig.objects.service_account("default", "builder").await.unwrap_err();
+    assert!(matches!(error, ObjectError::Unavailable { .. }), "{error}");
 }
