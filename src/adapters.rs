@@ -3,6 +3,8 @@
 #[cfg(feature = "agent")]
 pub use podwright_checkpoint as checkpoint;
 #[cfg(feature = "cri")]
+pub use podwright_credentials as credentials;
+#[cfg(feature = "cri")]
 pub use podwright_cri::adoption;
 #[cfg(feature = "dra")]
 pub use podwright_dra as dra;

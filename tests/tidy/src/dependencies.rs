@@ -57,8 +57,9 @@ fn controllers_build_no_engine_and_no_client() {
 }
 
 /// The adapters of a node.
-const ADAPTERS: [&str; 10] = [
+const ADAPTERS: [&str; 11] = [
     "podwright-checkpoint",
+    "podwright-credentials",
     "podwright-cri",
     "podwright-dra",
     "podwright-kube",

@@ -18,6 +18,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_engine", "actors/engine/src"),
     ("podwright_actors", "actors/src"),
     ("podwright_checkpoint", "adapters/checkpoint/src"),
+    ("podwright_credentials", "adapters/credentials/src"),
     ("podwright_cri", "adapters/cri/src"),
     ("podwright_dra", "adapters/dra/src"),
     ("podwright_host", "adapters/host/src"),
