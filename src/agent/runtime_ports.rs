@@ -10,7 +10,8 @@ use podwright_host::stats::{NoStats, RuntimeStats};
 use podwright_host::streaming::{NoStreams, StreamingRuntime};
 use podwright_metrics::Metrics;
 use podwright_ports::{
-    Clock, ContainerRuntime, HostIps, ImageStore, NetworkClient, PodCgroups, PullSecrets, RuntimeName,
+    Clock, ContainerRuntime, CredentialProviders, HostIps, ImageStore, NetworkClient, NoCredentialProviders,
+    PodCgroups, PullSecrets, RuntimeName, ServiceAccounts,
 };
 
 use super::cli::RunArgs;
@@ -26,6 +27,8 @@ pub(crate) enum OpenRuntimeError {
     Cri(#[from] crate::adapters::cri::OpenError),
     #[error("the settings do not fit the container runtime")]
     CriSettings(#[from] podwright_ports::RuntimeError),
+    #[error(transparent)]
+    CredentialProviders(#[from] crate::adapters::credentials::OpenPluginsError),
     #[error(transparent)]
     Adopted(#[from] crate::adapters::adoption::LoadError),
     #[error("cannot set up the network client")]
@@ -50,6 +53,8 @@ pub(crate) struct RuntimeConfig<'a> {
     pub(crate) enforced: Option<(i64, i64)>,
     /// The secrets of image pulls.
     pub(crate) pull_secrets: Arc<dyn PullSecrets>,
+    /// The service accounts of pods, if the node has an API server.
+    pub(crate) accounts: Option<Arc<dyn ServiceAccounts>>,
 }
 
 /// The ports of an open runtime.
@@ -78,8 +83,19 @@ impl RuntimePorts {
     /// # Errors
     /// [`OpenRuntimeError`] if the runtime cannot be used.
     pub(crate) async fn open(args: &RunArgs, node: RuntimeConfig<'_>) -> Result<Self, OpenRuntimeError> {
-        let RuntimeConfig { root, logs, addresses, clock, name, metrics, events, open_files, enforced, pull_secrets } =
-            node;
+        let RuntimeConfig {
+            root,
+            logs,
+            addresses,
+            clock,
+            name,
+            metrics,
+            events,
+            open_files,
+            enforced,
+            pull_secrets,
+            accounts,
+        } = node;
         match args.runtime {
             Runtime::Cri(ref endpoint) => {
                 use crate::adapters::adoption::AdoptedPods;
@@ -94,6 +110,7 @@ impl RuntimePorts {
                     log_links: logs.join("containers"),
                     registry_config: args.images.registry_config.clone(),
                     pull_secrets,
+                    credential_providers: credential_providers(args, accounts, clock, metrics).await?,
                     parallel_pulls: args.images.max_parallel_image_pulls,
                     name: name.clone(),
                     metrics: metrics.clone(),
@@ -158,4 +175,20 @@ impl RuntimePorts {
             }
         }
     }
+}
+
+/// The plugins that the flags name.
+async fn credential_providers(
+    args: &RunArgs,
+    accounts: Option<Arc<dyn ServiceAccounts>>,
+    clock: &Arc<dyn Clock>,
+    metrics: &Metrics,
+) -> Result<Arc<dyn CredentialProviders>, OpenRuntimeError> {
+    use crate::adapters::credentials::{CredentialPlugins, PluginsConfig};
+    let Some((configuration, directory)) = args.images.credential_providers() else {
+        return Ok(Arc::new(NoCredentialProviders));
+    };
+    let (clock, metrics) = (clock.clone(), metrics.image_credentials.clone());
+    let plugins = CredentialPlugins::open(PluginsConfig { configuration, directory, accounts, clock, metrics }).await?;
+    Ok(Arc::new(plugins))
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use podwright_metrics::{Metrics, PullCheck};
+use podwright_model::pod::PodObject;
 use podwright_model::texts::images as texts;
 use podwright_ports::{ImageError, ImageRequest, PodEvent, RuntimeError};
 use tokio::runtime::Handle;
@@ -16,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::access::Access;
+use super::access::{Access, Presented};
 use super::client::{pull_failure, pull_text};
 use super::credentials::Login;
 use super::image_name::{ImageName, PullPolicy};
@@ -98,7 +99,7 @@ impl Images {
             let secrets = self.logins.of_pod(pod).await;
             if policy != PullPolicy::Always
                 && let Some(id) = self.present(&name).await.map_err(|error| ImageError::inspect(error.of_runtime()))?
-                && self.may_use(&name, &id, &secrets).await
+                && self.may_use(pod, &name, &id, &secrets).await
             {
                 self.record(request, PodEvent::normal("Pulled", texts::present(image)));
                 return Ok(id);
@@ -122,10 +123,14 @@ impl Images {
         Ok(found.image.map(|image| image.id).filter(|id| !id.is_empty()))
     }
 
-    async fn may_use(&self, name: &ImageName, id: &str, secrets: &PodPullSecrets) -> bool {
-        let (presented, records) = (secrets.presented(&name.repository()), self.records.clone());
-        let (name, id) = (name.clone(), id.to_owned());
-        let verdict = blocking(move || Ok(records.verify(&name, &id, &presented))).await.unwrap_or(Verdict::Unknown);
+    async fn may_use(&self, pod: &PodObject, name: &ImageName, id: &str, secrets: &PodPullSecrets) -> bool {
+        let mut presented = secrets.presented(&name.repository());
+        let mut verdict = self.verify(name, id, presented.clone()).await;
+        // Plugins are called only if their logins can make a difference.
+        if verdict == (Verdict::AskRegistry { of_accounts: true }) {
+            presented.accounts = self.logins.accounts(pod, name).await;
+            verdict = self.verify(name, id, presented).await;
+        }
         self.metrics.image_credentials.checked(match verdict {
             Verdict::PolicyAllows => PullCheck::PolicyAllowed,
             Verdict::RecordAllows => PullCheck::RecordFound,
@@ -135,6 +140,11 @@ impl Images {
         verdict.allows()
     }
 
+    async fn verify(&self, name: &ImageName, id: &str, presented: Presented) -> Verdict {
+        let (records, name, id) = (self.records.clone(), name.clone(), id.to_owned());
+        blocking(move || Ok(records.verify(&name, &id, &presented))).await.unwrap_or(Verdict::Unknown)
+    }
+
     async fn pull(
         &self,
         request: ImageRequest<'_>,
@@ -142,13 +152,13 @@ impl Images {
         secrets: &PodPullSecrets,
     ) -> Result<String, ImageError> {
         let ImageRequest { pod, image, .. } = request;
-        let LoginCandidates { logins, problem } = self.logins.of_image(secrets, name).await;
+        let LoginCandidates { logins, problems } = self.logins.of_image(pod, secrets, name).await;
         self.record(request, PodEvent::normal("Pulling", texts::pulling(image)));
         let start = Instant::now();
         let pull = self.shared_pull(pod, name, logins.iter().map(|it| it.login.clone()).collect());
         let outcome = pull.result.clone().await.map_err(|error| {
-            if let Some(problem) = problem {
-                self.record(request, PodEvent::warning("RegistryConfigProblem", problem));
+            for problem in problems {
+                self.record(request, problem);
             }
             pull_failure(image, pull_text(&error))
         })?;

@@ -8,7 +8,7 @@
 //! use std::num::NonZeroUsize;
 //! use std::sync::Arc;
 //!
-//! use podwright_ports::{EventRecorder, NamedRuntimeClasses, NoPullSecrets, RuntimeName};
+//! use podwright_ports::{EventRecorder, NamedRuntimeClasses, NoCredentialProviders, NoPullSecrets, RuntimeName};
 //! use podwright_cri::adoption::AdoptedPods;
 //! use podwright_cri::{CriConfig, CriRuntime, NodeSettings, VerificationPolicy};
 //! use podwright_metrics::Metrics;
@@ -21,6 +21,7 @@
 //!         log_links: "/var/log/containers".into(),
 //!         registry_config: None,
 //!         pull_secrets: Arc::new(NoPullSecrets),
+//!         credential_providers: Arc::new(NoCredentialProviders),
 //!         parallel_pulls: NonZeroUsize::MIN,
 //!         name: RuntimeName::default(),
 //!         metrics: Metrics::new(),
@@ -57,7 +58,7 @@
 //! | `layers` | reads the disk usage of writable layers |
 //! | `remove`, `container_stops` | remove and stop sandboxes and containers |
 //! | `images`, `image_name` | pull, list and remove images |
-//! | `logins`, `registry_config`, `credentials` | registry logins of pods and of the node |
+//! | `logins`, `registry_config`, `credentials` | registry logins of pods, of the node and of its plugins |
 //! | `access`, `pull_records`, `verification` | which pods may use an image that is already present |
 //! | `node_facts` | what the node and the runtime support, and the cgroup driver |
 //! | `conditions`, `events` | the runtime's conditions, and its container events |

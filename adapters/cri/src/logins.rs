@@ -1,13 +1,14 @@
-//! The registry logins that a pull may use: those of the pod's image pull secrets, then those of the node.
+//! The registry logins that a pull may use: those of the pod's image pull secrets, then those of the node's file, then those of its
+//! credential provider plugins.
 
 use std::sync::Arc;
 
 use podwright_model::pod::PodObject;
 use podwright_model::text::error_chain;
 use podwright_model::texts::images::no_secrets;
-use podwright_ports::{EventRecorder, PodEvent, PullSecret, PullSecrets};
+use podwright_ports::{CredentialProviders, EventRecorder, PodEvent, ProvidedCredential, PullSecret, PullSecrets};
 
-use super::access::{Access, Presented, SecretIdentity};
+use super::access::{Access, AccountIdentity, Presented, SecretIdentity};
 use super::credentials::{Keyring, Login, parse};
 use super::image_name::ImageName;
 use super::pull_records::hash;
@@ -19,6 +20,8 @@ pub(super) struct LoginSources {
     pub(super) secrets: Arc<dyn PullSecrets>,
     /// The node's own logins.
     pub(super) node: Option<Arc<RegistryConfig>>,
+    /// The node's credential provider plugins.
+    pub(super) providers: Arc<dyn CredentialProviders>,
     pub(super) events: Arc<dyn EventRecorder>,
 }
 
@@ -37,8 +40,8 @@ pub(super) struct LoginCandidate {
 pub(super) struct LoginCandidates {
     /// The logins, in the order in which they are tried.
     pub(super) logins: Vec<LoginCandidate>,
-    /// Why some of the node's logins may be missing.
-    pub(super) problem: Option<String>,
+    /// Why some of the node's logins may be missing, as events of the pod.
+    pub(super) problems: Vec<PodEvent>,
 }
 
 impl LoginSources {
@@ -71,7 +74,12 @@ impl LoginSources {
     }
 
     /// The logins for an image. Those of the pod's own secrets come first.
-    pub(super) async fn of_image(&self, secrets: &PodPullSecrets, image: &ImageName) -> LoginCandidates {
+    pub(super) async fn of_image(
+        &self,
+        pod: &PodObject,
+        secrets: &PodPullSecrets,
+        image: &ImageName,
+    ) -> LoginCandidates {
         let repository = image.repository();
         let mut logins = secrets.candidates(&repository);
         let node = match self.node.clone() {
@@ -80,7 +88,29 @@ impl LoginSources {
         };
         let of_node = node.keyring.of(&repository).into_iter();
         logins.extend(of_node.map(|login| LoginCandidate { login, access: Access::Node }));
-        LoginCandidates { logins, problem: node.problem }
+        let (of_plugins, of_calls) = self.of_plugins(pod, &repository).await;
+        logins.extend(of_plugins);
+        let of_file = node.problem.map(|problem| PodEvent::warning("RegistryConfigProblem", problem));
+        let of_calls = of_calls.into_iter().map(|problem| PodEvent::warning("CredentialProviderProblem", problem));
+        LoginCandidates { logins, problems: of_file.into_iter().chain(of_calls).collect() }
+    }
+
+    /// The service account of a pod, if plugins give logins for it. The pod presents it for an image that is already present.
+    pub(super) async fn accounts(&self, pod: &PodObject, image: &ImageName) -> Vec<AccountIdentity> {
+        let (logins, _) = self.of_plugins(pod, &image.repository()).await;
+        let accounts = logins.into_iter().filter_map(|candidate| match candidate.access {
+            Access::Account(account) => Some(account),
+            Access::Node | Access::Secret(_) => None,
+        });
+        accounts.collect()
+    }
+
+    /// The logins that plugins give for a repository, and the problems of plugins.
+    async fn of_plugins(&self, pod: &PodObject, repository: &str) -> (Vec<LoginCandidate>, Vec<String>) {
+        let provided = self.providers.credentials(pod, repository).await;
+        let mut keyring = Keyring::default();
+        keyring.add(provided.credentials.into_iter().filter_map(scope_and_login).collect());
+        (keyring.of(repository), provided.problems)
     }
 }
 
@@ -118,6 +148,17 @@ impl Login {
         let fields: Vec<_> = fields.map(|(name, value)| format!("\"{name}\":{}", go_json(value))).collect();
         hash(format!("{{{}}}", fields.join(",")).as_bytes())
     }
+}
+
+/// The login of a plugin with its scope. `None` if it is empty.
+fn scope_and_login(credential: ProvidedCredential) -> Option<(String, LoginCandidate)> {
+    let ProvidedCredential { scope, username, password, account } = credential;
+    let password = String::from_utf8_lossy(password.expose()).into_owned();
+    let access = account.map_or(Access::Node, |account| {
+        Access::Account(AccountIdentity { uid: account.uid, namespace: account.namespace, name: account.name })
+    });
+    let is_empty = username.is_empty() && password.is_empty();
+    (!is_empty).then(|| (scope, LoginCandidate { login: Login::Password { username, password }, access }))
 }
 
 /// A text in JSON, as the Go library writes it: it also escapes the characters that have a meaning in HTML and JavaScript.

@@ -135,7 +135,12 @@ impl CriRuntime {
                 config.metrics,
                 config.parallel_pulls,
                 handle.clone(),
-                LoginSources { secrets: config.pull_secrets, node, events: Arc::clone(&inner.events) },
+                LoginSources {
+                    secrets: config.pull_secrets,
+                    node,
+                    providers: config.credential_providers,
+                    events: Arc::clone(&inner.events),
+                },
                 PullRecords::new(&config.root, config.verification, kubelet),
             ),
             changed_pods,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use podwright_metrics::Metrics;
-use podwright_ports::{EventRecorder, PullSecrets, RuntimeClasses, RuntimeName};
+use podwright_ports::{CredentialProviders, EventRecorder, PullSecrets, RuntimeClasses, RuntimeName};
 
 use super::config::CgroupDriver;
 use super::endpoint::Endpoint;
@@ -32,6 +32,8 @@ pub struct CriConfig {
     pub registry_config: Option<PathBuf>,
     /// The source of the pods' image pull secrets.
     pub pull_secrets: Arc<dyn PullSecrets>,
+    /// The node's credential provider plugins.
+    pub credential_providers: Arc<dyn CredentialProviders>,
     /// How many images are pulled at the same time (the kubelet's `maxParallelImagePulls`).
     pub parallel_pulls: NonZeroUsize,
     /// Receives the runtime's name before the first list of pods is returned.

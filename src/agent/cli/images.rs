@@ -21,6 +21,13 @@ pub(crate) struct ImageArgs {
     /// when it changes.
     #[arg(long, value_name = "FILE")]
     pub(crate) registry_config: Option<PathBuf>,
+    /// The configuration of credential provider plugins, which give the credentials of registries: a CredentialProviderConfig, or a
+    /// directory of such files. Only root and the agent's user may be able to change it. The agent reads it at its start.
+    #[arg(long, value_name = "FILE|DIR", requires = "image_credential_provider_bin_dir")]
+    image_credential_provider_config: Option<PathBuf>,
+    /// The directory of the credential provider plugins. Only root and the agent's user may be able to change it.
+    #[arg(long, value_name = "DIR", requires = "image_credential_provider_config")]
+    image_credential_provider_bin_dir: Option<PathBuf>,
     /// Remove unused images when the image disk is this full, in percent; 100 for never.
     #[arg(long, value_name = "PERCENT", default_value_t = 85)]
     image_gc_high_threshold: u8,
@@ -76,6 +83,11 @@ impl ImageArgs {
             "imagePullCredentialsVerificationPolicy": self.verification_policy_name(),
             "preloadedImagesVerificationAllowlist": self.verification_allowlist(),
         })
+    }
+
+    /// The configuration and the directory of credential provider plugins.
+    pub(crate) fn credential_providers(&self) -> Option<(PathBuf, PathBuf)> {
+        self.image_credential_provider_config.clone().zip(self.image_credential_provider_bin_dir.clone())
     }
 
     fn verification_policy_name(&self) -> Option<String> {
@@ -141,6 +153,17 @@ mod tests {
         let policy = |args: &[&str]| Flags::parse_from(["run"].iter().chain(args)).images.gc_policy();
         assert_eq!(policy(&[]), Ok(ImageGcPolicy::default()));
         assert!(policy(&["--image-gc-high-threshold=70"]).unwrap_err().to_string().contains("lower it"));
+    }
+
+    #[test]
+    fn credential_providers_need_a_configuration_and_a_directory() {
+        let images = |args: &[&str]| Flags::try_parse_from(["run"].iter().chain(args)).map(|flags| flags.images);
+        let (config, directory) = ("--image-credential-provider-config=/c", "--image-credential-provider-bin-dir=/d");
+        assert_eq!(images(&[]).unwrap().credential_providers(), None);
+        assert_eq!(images(&[config, directory]).unwrap().credential_providers(), Some(("/c".into(), "/d".into())));
+        for one in [config, directory] {
+            assert!(images(&[one]).unwrap_err().to_string().contains("--image-credential-provider-"), "{one}");
+        }
     }
 
     #[test]

@@ -50,6 +50,7 @@ impl Cluster {
             pod_api: Some(Arc::new(KubePodApi::new(self.client.clone()))),
             node_api: Some(Arc::new(KubeNodeApi::new(self.client.clone(), node))),
             pull_secrets: objects.clone(),
+            accounts: Some(objects.clone()),
             objects: Some(objects),
             claims: super::claims::ClaimServer {
                 claims: Some(Arc::new(crate::adapters::kube::KubeClaimApi::new(self.client.clone()))),

@@ -30,7 +30,8 @@ use podwright_metrics::Metrics;
 use podwright_model::time::Time;
 use podwright_parts::Parts;
 use podwright_ports::{
-    ApiObjects, Clock, EventRecorder, HostIps, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind, SystemClock,
+    ApiObjects, Clock, EventRecorder, HostIps, NoPullSecrets, NodeApi, PodApi, PullSecrets, ServiceAccounts,
+    SourceKind, SystemClock,
 };
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -83,6 +84,7 @@ pub(super) struct ClusterPorts {
     pub(super) objects: Option<Arc<dyn ApiObjects>>,
     pub(super) claims: super::claims::ClaimServer,
     pub(super) pull_secrets: Arc<dyn PullSecrets>,
+    pub(super) accounts: Option<Arc<dyn ServiceAccounts>>,
     /// Starts the recorder that writes events to the API server.
     pub(super) events: Option<StartEvents>,
     /// The port of the node API; 0 if it is not served.
@@ -97,6 +99,7 @@ impl Default for ClusterPorts {
             objects: None,
             claims: super::claims::ClaimServer::default(),
             pull_secrets: Arc::new(NoPullSecrets),
+            accounts: None,
             events: None,
             port: 0,
         }
@@ -168,6 +171,7 @@ pub(super) async fn start(
         open_files: machine::raise_open_files(),
         enforced,
         pull_secrets: remote.pull_secrets,
+        accounts: remote.accounts,
     };
     let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups, streams, stats } =
         RuntimePorts::open(args, runtime_config).await?;

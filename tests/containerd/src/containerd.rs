@@ -10,7 +10,7 @@ use podwright_fixtures::fake_ports::Events;
 use podwright_fixtures::polling::eventually;
 use podwright_fixtures::required::{Program, found_or_skip};
 use podwright_metrics::Metrics;
-use podwright_ports::{NamedRuntimeClasses, NoPullSecrets, RuntimeName};
+use podwright_ports::{NamedRuntimeClasses, NoCredentialProviders, NoPullSecrets, RuntimeName};
 
 use crate::instance::Instance;
 use crate::{calls, image};
@@ -71,6 +71,7 @@ impl Containerd {
             registry_config: None,
             verification: VerificationPolicy::default(),
             pull_secrets: Arc::new(NoPullSecrets),
+            credential_providers: Arc::new(NoCredentialProviders),
             parallel_pulls: 5.try_into().unwrap(),
             name: RuntimeName::default(),
             metrics: Metrics::new(),

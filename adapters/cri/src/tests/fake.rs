@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use podwright_metrics::Metrics;
 use podwright_model::ids::SandboxId;
 use podwright_model::pod::PodObject;
-use podwright_ports::{EventRecorder, NamedRuntimeClasses, NoPullSecrets, PodEvent, RuntimeName};
+use podwright_ports::{
+    EventRecorder, NamedRuntimeClasses, NoCredentialProviders, NoPullSecrets, PodEvent, RuntimeName,
+};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, mpsc};
@@ -141,6 +143,7 @@ impl FakeRuntime {
             log_links: root.path().join("links"),
             registry_config: None,
             pull_secrets: Arc::new(NoPullSecrets),
+            credential_providers: Arc::new(NoCredentialProviders),
             parallel_pulls: parallel_pulls.try_into().unwrap(),
             name: RuntimeName::default(),
             metrics: Metrics::new(),

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use podwright_model::pod::PodObject;
 use podwright_ports::{
-    ContainerRuntime, ImageError, ImageNeed, ImageStore, PullSecret, PullSecretError, PullSecretFormat, PullSecrets,
-    RuntimeError,
+    ContainerRuntime, CredentialProviders, ImageError, ImageNeed, ImageStore, ProvidedCredential, ProvidedCredentials,
+    PullSecret, PullSecretError, PullSecretFormat, PullSecrets, RuntimeError, ServiceAccountIdentity,
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::super::config::fixtures::{pod, pod_with};
-use super::super::v1;
+use super::super::{VerificationPolicy, v1};
 use super::fake::FakeRuntime;
 use super::{PATIENCE, deadline_exceeded, request, run_sandbox};
 
@@ -56,6 +57,47 @@ async fn fake_with_secrets(secrets: &[&'static str], node: Option<&str>) -> (Fak
         config.registry_config = given.map(|()| file);
     });
     (fake.await, dir)
+}
+
+/// A plugin with one login at `r.example`. It is for the service account of the pod, or for the node if the pod has none. Another plugin
+/// fails.
+struct FakePlugins {
+    user: &'static str,
+    asked: Mutex<Vec<String>>,
+}
+
+impl FakePlugins {
+    fn new(user: &'static str) -> Arc<Self> {
+        Arc::new(FakePlugins { user, asked: Mutex::default() })
+    }
+
+    fn take_asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.asked.lock())
+    }
+}
+
+impl CredentialProviders for FakePlugins {
+    fn credentials<'a>(&'a self, pod: &'a PodObject, repository: &'a str) -> BoxFuture<'a, ProvidedCredentials> {
+        self.asked.lock().push(repository.to_owned());
+        let account = pod.spec().service_account_name.clone();
+        let account = account.map(|name| ServiceAccountIdentity {
+            namespace: "shop".to_owned(),
+            uid: format!("uid-{name}"),
+            name,
+        });
+        let credential = ProvidedCredential {
+            scope: "r.example".to_owned(),
+            username: self.user.to_owned(),
+            password: format!("s3cret-{}", self.user).into_bytes().into(),
+            account,
+        };
+        let problems = vec!["credential provider broken: it failed".to_owned()];
+        async move { ProvidedCredentials { credentials: vec![credential], problems } }.boxed()
+    }
+}
+
+fn pod_with_account(account: &str) -> Arc<PodObject> {
+    pod(json!({"containers": [], "serviceAccountName": account}))
 }
 
 fn pod_with_secrets(secrets: &[&str]) -> Arc<PodObject> {
@@ -105,6 +147,67 @@ async fn errors_of_refused_logins_contain_no_password() {
     let events = fake.recorded_events.take();
     let problem = events.iter().find(|event| event.reason == "RegistryConfigProblem").unwrap();
     assert!(problem.message.contains("config.json: line 1") && !problem.message.contains("s3cret"), "{problem:?}");
+}
+
+#[tokio::test]
+async fn logins_of_plugins_are_tried_last_and_their_problems_are_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.json");
+    fs::write(&file, logins("bad-b").to_string()).unwrap();
+    for (user, pulls) in [("good", true), ("bad-c", false)] {
+        let plugins = FakePlugins::new(user);
+        let fake = FakeRuntime::with(1, |config| {
+            config.pull_secrets = Arc::new(FakeSecrets([("bad-a", logins("bad-a"))].into()));
+            config.registry_config = Some(file.clone());
+            config.credential_providers = plugins.clone();
+        })
+        .await;
+        fake.add_image(IMAGE);
+        let found = ensure(&fake, &pod_with_secrets(&["bad-a"]), Some("Always")).await;
+        assert_eq!((fake.take_pull_users(), found.is_ok()), (vec!["bad-a".into(), "bad-b".into(), user.into()], pulls));
+        assert_eq!(plugins.take_asked(), ["r.example/a"]);
+        let events = fake.recorded_events.take();
+        let problem = events.iter().find(|event| event.reason == "CredentialProviderProblem");
+        match found {
+            // A plugin that failed was not needed.
+            Ok(_) => assert!(problem.is_none(), "{problem:?}"),
+            Err(error) => {
+                assert!(!error.to_string().contains("s3cret"), "{error}");
+                assert_eq!(problem.unwrap().message, "credential provider broken: it failed");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_image_pulled_for_a_service_account_is_pulled_again_for_others() {
+    let plugins = FakePlugins::new("a");
+    let fake = FakeRuntime::with(1, |config| config.credential_providers = plugins.clone()).await;
+    fake.add_image(IMAGE);
+    let nobody = pod_with_secrets(&[]);
+    assert!(ensure(&fake, &nobody, Some("Never")).await.is_ok(), "the agent did not pull the image");
+    assert_eq!(plugins.take_asked(), [""; 0]);
+
+    let (builder, deployer) = (pod_with_account("builder"), pod_with_account("deployer"));
+    assert!(ensure(&fake, &builder, Some("Always")).await.is_ok());
+    assert!(ensure(&fake, &builder, Some("Never")).await.is_ok());
+    for other in [&deployer, &nobody] {
+        assert_eq!(ensure(&fake, other, Some("Never")).await, Err(ImageError::NeverPull(IMAGE.into())));
+    }
+    assert!(ensure(&fake, &deployer, None).await.is_ok());
+    assert!(ensure(&fake, &deployer, Some("Never")).await.is_ok());
+    assert_eq!(fake.take_pull_users(), ["a", "a"], "the registry let the other account pull");
+}
+
+#[tokio::test]
+async fn a_policy_verifies_images_that_the_agent_did_not_pull() {
+    let fake = FakeRuntime::with(1, |config| config.verification = VerificationPolicy::Always).await;
+    fake.add_image(IMAGE);
+    let pod = pod_with_secrets(&[]);
+    assert_eq!(ensure(&fake, &pod, Some("Never")).await, Err(ImageError::NeverPull(IMAGE.into())));
+    assert!(ensure(&fake, &pod, None).await.is_ok());
+    assert!(ensure(&fake, &pod, Some("Never")).await.is_ok(), "the pull needed no login");
+    assert_eq!(fake.pull_count(), 1);
 }
 
 #[tokio::test]
