@@ -158,7 +158,7 @@ fn scope_and_login(credential: ProvidedCredential) -> Option<(String, LoginCandi
         Access::Account(AccountIdentity { uid: account.uid, namespace: account.namespace, name: account.name })
     });
     let is_empty = username.is_empty() && password.is_empty();
-    (!is_empty).then(|| (scope, LoginCandidate { login: Login::Password { username, password }, access }))
+    (!is_empty).then_some((scope, LoginCandidate { login: Login::Password { username, password }, access }))
 }
 
 /// A text in JSON, as the Go library writes it: it also escapes the characters that have a meaning in HTML and JavaScript.
