@@ -200,11 +200,11 @@ mod tests {
             validate(std::slice::from_ref(&file), runtime.map(|runtime| runtime.parse().unwrap()).as_ref()).lines
         };
         let says = |lines: &[String], what: &str| assert!(lines[0].contains(what), "{what}: {lines:#?}");
-        let seccomp = "securityContext: {seccompProfile: {type: RuntimeDefault}}";
+        let seccomp = "securityContext: {seccompProfile: {type: Localhost, localhostProfile: p.json}}";
         says(&check(seccomp, None), "ok, 1 pod");
         says(&check(seccomp, Some("simulated")), "ok, 1 pod");
         let refused =
-            "a.yaml: pod default/a: container c: the process runtime cannot apply `seccompProfile.type` RuntimeDefault";
+            "a.yaml: pod default/a: container c: the process runtime cannot apply `seccompProfile.type` Localhost";
         says(&check(seccomp, Some("process")), refused);
         says(&check("shareProcessNamespace: true", Some("process")), "`shareProcessNamespace`");
         says(&check("hostNetwork: true", Some("process")), "ok, 1 pod");

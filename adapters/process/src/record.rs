@@ -136,6 +136,19 @@ pub struct Confinement {
     /// The processes that the container sees. A container of an earlier agent sees those of the node.
     #[serde(default)]
     pub processes: Processes,
+    /// The system calls that the container may make. A container of an earlier agent may make all of them.
+    #[serde(default)]
+    pub seccomp: Seccomp,
+}
+
+/// The seccomp profile of a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Seccomp {
+    /// All system calls.
+    #[default]
+    Unconfined,
+    /// The system calls of this runtime's own profile.
+    RuntimeDefault,
 }
 
 /// The processes that a container sees.

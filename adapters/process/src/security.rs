@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, PodSpec, Secu
 use podwright_ports::RuntimeError;
 use rustix::thread::CapabilitySet;
 
-use super::record::Confinement;
+use super::record::{Confinement, Seccomp};
+use super::shim::HAS_DEFAULT_PROFILE;
 
 /// The agent's rights, which bound those of the containers.
 #[derive(Clone, Copy, Debug)]
@@ -40,15 +41,22 @@ pub(super) fn confinement(
     agent: AgentRights,
 ) -> Result<Confinement, RuntimeError> {
     let (add, drop) = supported(name, spec, security)?;
-    let no_new_privs = security.and_then(|it| it.allow_privilege_escalation) == Some(false);
+    let denied = security.and_then(|it| it.allow_privilege_escalation) == Some(false);
     if is_privileged(security) {
         if !agent.is_root {
             return Err(RuntimeError::config(format!(
                 "container {name}: `privileged` needs an agent that runs as root: remove it, or run the agent as root"
             )));
         }
-        return Ok(Confinement { no_new_privs, ..Confinement::default() });
+        // As under a container runtime, a privileged container has no seccomp profile.
+        return Ok(Confinement { no_new_privs: denied, ..Confinement::default() });
     }
+    let seccomp = match seccomp_profile(spec.security_context.as_ref(), security) {
+        Some(RUNTIME_DEFAULT) => Seccomp::RuntimeDefault,
+        _ => Seccomp::Unconfined,
+    };
+    // The profile comes with this setting: see `shim::seccomp`.
+    let no_new_privs = denied || seccomp == Seccomp::RuntimeDefault;
     if let Some(missing) = add.names.iter().find(|(_, one)| !agent.is_root || !agent.capabilities.contains(*one)) {
         return Err(RuntimeError::config(format!(
             "container {name}: `capabilities.add` has {}, which the agent does not have: remove it, or run the agent with that \
@@ -65,12 +73,13 @@ pub(super) fn confinement(
     if !agent.is_root {
         // Only root can change the bounding set. The processes have no capabilities, and without new privileges they get none.
         let drops = drop.all || !drop.names.is_empty();
-        return Ok(Confinement { no_new_privs: no_new_privs || drops, ..Confinement::default() });
+        return Ok(Confinement { no_new_privs: no_new_privs || drops, seccomp, ..Confinement::default() });
     }
     let mut kept = if drop.all { CapabilitySet::empty() } else { DEFAULT };
     kept |= add.set();
     kept &= !drop.set();
-    Ok(Confinement { no_new_privs, capabilities: Some((kept & agent.capabilities).bits()), ..Confinement::default() })
+    let capabilities = Some((kept & agent.capabilities).bits());
+    Ok(Confinement { no_new_privs, capabilities, seccomp, ..Confinement::default() })
 }
 
 /// The capabilities that a container adds and drops, if this runtime can apply its settings with enough rights.
@@ -165,12 +174,17 @@ fn refuse_unsupported(
              `--runtime cri=SOCKET`"
         )))
     };
-    let seccomp = security
-        .and_then(|it| it.seccomp_profile.as_ref())
-        .or(of_pod.and_then(|it| it.seccomp_profile.as_ref()))
-        .map(|profile| profile.type_.as_str());
-    if let Some(kind) = seccomp.filter(|kind| *kind != UNCONFINED) {
-        return refuse("seccompProfile.type", kind, "it has no seccomp profiles");
+    match seccomp_profile(of_pod, security) {
+        None | Some(UNCONFINED) => {}
+        Some(RUNTIME_DEFAULT) if HAS_DEFAULT_PROFILE => {}
+        Some(kind) => {
+            let why = if HAS_DEFAULT_PROFILE {
+                "its only profile is RuntimeDefault"
+            } else {
+                "it has no profile for this architecture"
+            };
+            return refuse("seccompProfile.type", kind, why);
+        }
     }
     let app_armor = security
         .and_then(|it| it.app_armor_profile.as_ref())
@@ -196,8 +210,20 @@ fn refuse_unsupported(
     Ok(())
 }
 
+/// The type of the seccomp profile of a container.
+fn seccomp_profile<'a>(
+    of_pod: Option<&'a PodSecurityContext>,
+    security: Option<&'a SecurityContext>,
+) -> Option<&'a str> {
+    let own = security.and_then(|it| it.seccomp_profile.as_ref());
+    let profile = own.or(of_pod.and_then(|it| it.seccomp_profile.as_ref()));
+    profile.map(|profile| profile.type_.as_str())
+}
+
 /// The profile type that asks for no profile.
 const UNCONFINED: &str = "Unconfined";
+/// The profile type that asks for the profile of the runtime.
+const RUNTIME_DEFAULT: &str = "RuntimeDefault";
 
 #[cfg(test)]
 mod tests {
@@ -263,11 +289,31 @@ mod tests {
     }
 
     #[test]
+    fn default_seccomp_profile_is_that_of_the_container_or_of_the_pod_and_denies_escalation() {
+        let default = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+        let unconfined = json!({"seccompProfile": {"type": "Unconfined"}});
+        let none = json!({});
+        for (of_pod, own, agent, expected) in [
+            (&none, &default, ROOT, Seccomp::RuntimeDefault),
+            (&default, &none, ROOT, Seccomp::RuntimeDefault),
+            (&default, &json!(null), USER, Seccomp::RuntimeDefault),
+            (&default, &unconfined, ROOT, Seccomp::Unconfined),
+            (&none, &none, ROOT, Seccomp::Unconfined),
+            (&default, &json!({"privileged": true}), ROOT, Seccomp::Unconfined),
+        ] {
+            let found = decide(json!({"securityContext": of_pod}), own.clone(), agent).unwrap();
+            assert_eq!(found.seccomp, expected, "{of_pod} {own}");
+            assert_eq!(found.no_new_privs, expected == Seccomp::RuntimeDefault, "{of_pod} {own}");
+        }
+    }
+
+    #[test]
     fn settings_that_cannot_be_applied_are_refused_by_name() {
         let none = json!({});
         for (spec, security, agent, field) in [
-            (none.clone(), json!({"seccompProfile": {"type": "RuntimeDefault"}}), ROOT, "seccompProfile.type"),
+            (none.clone(), json!({"seccompProfile": {"type": "Localhost"}}), ROOT, "seccompProfile.type"),
             (json!({"securityContext": {"seccompProfile": {"type": "Localhost"}}}), json!(null), ROOT, "Localhost"),
+            (none.clone(), json!({"privileged": true, "seccompProfile": {"type": "Localhost"}}), ROOT, "Localhost"),
             (none.clone(), json!({"appArmorProfile": {"type": "RuntimeDefault"}}), ROOT, "appArmorProfile.type"),
             (none.clone(), json!({"seLinuxOptions": {"level": "s0"}}), ROOT, "seLinuxOptions"),
             (none.clone(), json!({"procMount": "Unmasked"}), ROOT, "`procMount` Unmasked"),

@@ -16,6 +16,7 @@ pub(super) mod log;
 mod namespaces;
 mod probe;
 mod pump;
+mod seccomp;
 mod stdio;
 mod view;
 
@@ -40,6 +41,7 @@ pub(super) use exec_keeper::wait_for_keepers;
 pub(super) use exit::EXECS_END_WITHIN;
 use namespaces::Namespaces;
 pub(super) use probe::{EXHAUSTED, MOUNTS, PROCESSES, has_line};
+pub(super) use seccomp::HAS_DEFAULT_PROFILE;
 
 /// Runs a shim, or the stage that becomes the container's command. `args` are the arguments after
 /// [`SHIM_ARGUMENT`](super::SHIM_ARGUMENT). A binary that embeds the process runtime must call this at the start of `main`,

@@ -20,7 +20,7 @@ use super::super::record::{self, RunRecord, User};
 use super::exec_input::{ExecInput, ReceivedInput};
 use super::exec_reaper::{self, StartFailure};
 use super::namespaces::{self, bind_to_reader};
-use super::{InitResult, confine, stdio};
+use super::{InitResult, confine, seccomp, stdio};
 
 /// Becomes the container's command in the mount namespace `mounts`, with the input of [`stdio`]. Returns only with an error, which it
 /// also sends to the shim.
@@ -119,7 +119,9 @@ fn enter(run: &RunRecord, join: impl FnOnce() -> Result<(), String>) -> Result<(
     become_user(&run.user)?;
     confine::give_up_capabilities(&run.confinement)?;
     enter_working_dir(run)?;
-    confine::deny_new_privileges(&run.confinement)
+    confine::deny_new_privileges(&run.confinement)?;
+    // This comes last, because the steps above make calls that the container may not make.
+    seccomp::apply(run.confinement.seccomp)
 }
 
 /// Enters the working directory with the rights of the container. Its path may lead through links that a container put into a volume.

@@ -356,7 +356,7 @@ async fn processes_have_the_oom_score_of_their_pod_and_not_of_the_agent() {
 async fn security_context_that_cannot_be_applied_is_refused_by_its_field() {
     let root = Root::new();
     let runtime = root.open().await;
-    let seccomp = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+    let seccomp = json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "p.json"}});
     let pod = secured("u", seccomp);
     let sandbox = sandbox(&runtime, &pod).await;
     let result = runtime.create_container(script(&pod, &sandbox, "true")).await;
