@@ -151,8 +151,8 @@ pub use podwright_actors::shutdown::ShutdownConfig;
 pub use podwright_actors::statuses::Statuses;
 #[cfg(feature = "engine")]
 pub use podwright_core::admission::{
-    AdmissionHandler, Admitted, AppArmor, InvalidSysctlPattern, NodeCapacity, NodePredicates, Rejection, Shortage,
-    SysctlAllowlist,
+    AdmissionHandler, Admitted, AppArmor, InvalidSysctlPattern, NoRootPods, NodeCapacity, NodePredicates, Rejection,
+    Shortage, SysctlAllowlist,
 };
 #[cfg(feature = "engine")]
 pub use podwright_core::containers::env::Allocatable;

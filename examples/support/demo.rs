@@ -97,6 +97,8 @@ fn agent(server: &StandIn, root: &Path) -> Result<Child> {
     agent.args(["run", "--node-name", "demo", "--node-api", "off", "--admin", "127.0.0.1:0", "--eviction-hard", ""]);
     agent.arg("--root").arg(root).arg("--manifests").arg(manifests).arg("--kubeconfig").arg(kubeconfig);
     agent.arg("--cdi-spec-dirs").arg(root.join("cdi"));
+    // The pods of the demo run as the user of the demo, who may be root.
+    agent.args(["--process-root-pods", "allow"]);
     start(agent, &root.join("agent.log"))
 }
 

@@ -15,6 +15,9 @@ use podwright_ports::RuntimeName;
 const SIMULATED_CPU_MILLIS: i64 = 1_000_000_000;
 const SIMULATED_MEMORY: i64 = 1 << 60;
 
+/// The key of the label and of the taint that say with which runtime a node runs pods.
+pub(crate) const RUNTIME_KEY: &str = "podwright.dev/runtime";
+
 /// A value of `--runtime`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
@@ -67,6 +70,14 @@ impl Runtime {
             Runtime::Process => "process".into(),
             Runtime::Cri(_) => RuntimeName::default(),
             Runtime::Simulated => "simulated".into(),
+        }
+    }
+
+    /// The value of the node's label [`RUNTIME_KEY`], if pods must expect something else than containers.
+    pub(crate) fn label(&self) -> Option<&'static str> {
+        match *self {
+            Runtime::Process => Some("process"),
+            Runtime::Cri(_) | Runtime::Simulated => None,
         }
     }
 

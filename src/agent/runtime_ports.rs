@@ -139,7 +139,9 @@ impl RuntimePorts {
                 use crate::adapters::network::Network;
                 use crate::adapters::process::{ProcessConfig, ProcessRuntime};
                 let cdi_directories = args.cdi_spec_dirs.clone();
-                let config = ProcessConfig { addresses, open_files, cdi_directories, ..ProcessConfig::new(root) };
+                let refuse_ephemeral_root = args.registration.refuses_root_pods();
+                let config = ProcessConfig::new(root);
+                let config = ProcessConfig { addresses, refuse_ephemeral_root, open_files, cdi_directories, ..config };
                 let runtime = Arc::new(ProcessRuntime::open(config).await?);
                 let network = Arc::new(Network::new()?);
                 Ok(RuntimePorts {

@@ -8,6 +8,7 @@ mod cluster_events;
 mod cluster_mirrors;
 mod cluster_node;
 mod cluster_node_api;
+mod cluster_root_pods;
 pub(crate) mod cluster_streams;
 mod cluster_volumes;
 mod cluster_watch;

@@ -5,6 +5,7 @@
 //!     SysctlAllowlist                     used now, soon free, reserved for waiting pods
 //!     NodePredicates  <----------------- capacity, labels, host ports, taints
 //!     AppArmor
+//!     NoRootPods, if containers are processes of the node
 //!        |
 //!      judge -- a lasting reason ----------> the pod is rejected
 //!        +----- others give enough back ---> the pod waits for them (AdmissionQueue)
@@ -17,6 +18,7 @@ mod affinity;
 mod app_armor;
 mod capacity;
 mod host_ports;
+mod no_root_pods;
 mod node_predicates;
 mod preemption;
 mod queue;
@@ -29,6 +31,7 @@ pub use admitted::{Admitted, PodActivity, is_active};
 pub use app_armor::AppArmor;
 pub use capacity::{NodeCapacity, Shortage};
 pub use host_ports::users_of_host_ports;
+pub use no_root_pods::NoRootPods;
 pub use node_predicates::{NodePredicates, architecture};
 pub(crate) use preemption::choose_victims;
 pub use queue::WaitingPod;

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, Lifecycle, PodSpec, ResourceRequirements};
+use podwright_core::admission::NoRootPods;
 use podwright_core::config::oom_score::oom_score_adj;
 use podwright_core::containers::definition::Definition;
+use podwright_model::pod::ContainerKind;
 use podwright_model::quantity::Amount;
 use podwright_ports::{ContainerConfig, RuntimeError};
 use rustix::process::Signal;
@@ -25,6 +27,8 @@ pub(super) struct PlanContext<'a> {
     pub(super) cgroups: Option<&'a Path>,
     pub(super) node: identity::NodeAccounts<'a>,
     pub(super) rights: AgentRights,
+    /// Whether the ephemeral containers of an API server's pods that are or can become root of the node are refused.
+    pub(super) refuse_ephemeral_root: bool,
     /// The soft limit on open files that containers get; `None` keeps the agent's limit.
     pub(super) open_files: Option<u64>,
     /// The machine's memory in bytes.
@@ -54,6 +58,11 @@ pub(super) fn plan(
     let (pod, name) = (&*config.pod, config.name.as_str());
     let spec = Definition::find_in(pod, config.kind, name)
         .ok_or_else(|| RuntimeError::config(format!("pod {} has no container {name:?}", pod.full_name())))?;
+    // The admission of the node has checked the other containers of a new pod. A pod that was admitted earlier keeps running.
+    if context.refuse_ephemeral_root && config.kind == ContainerKind::Ephemeral {
+        let rule = NoRootPods { agent: context.node.user };
+        rule.check(pod, name, spec.security()).map_err(RuntimeError::config)?;
+    }
     let command: Vec<String> = config.command.iter().chain(&config.args).cloned().collect();
     if command.is_empty() {
         return Err(no_command(name));

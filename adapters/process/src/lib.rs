@@ -149,6 +149,10 @@ pub struct ProcessConfig {
     pub cgroups: bool,
     /// The addresses that are reported for every pod: the node's addresses, because all pods share the node's network.
     pub addresses: HostIps,
+    /// Whether to refuse the ephemeral containers of an API server's pods that are root of the node, or can become root. The admission
+    /// handler [`NoRootPods`](podwright_core::admission::NoRootPods) refuses the pods, and does not see the ephemeral containers, which
+    /// come later. The default is false.
+    pub refuse_ephemeral_root: bool,
     /// The soft limit on open files that containers get; `None` keeps the limit of this process. A process that raises its
     /// own limit sets its earlier limit here, because programs that use `select` fail with a limit above 1,024.
     pub open_files: Option<u64>,
@@ -165,6 +169,7 @@ impl ProcessConfig {
             shim: vec!["/proc/self/exe".into(), SHIM_ARGUMENT.into()],
             cgroups: true,
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)].into(),
+            refuse_ephemeral_root: false,
             open_files: None,
             cdi_directories: podwright_host::cdi::default_directories(),
         }

@@ -41,6 +41,7 @@ pub(super) struct ProcessRuntimeState {
     /// The parent of the containers' cgroups; `None` if containers run without cgroups. Detected before the first container is created.
     cgroups: OnceCell<Option<PathBuf>>,
     addresses: HostIps,
+    refuse_ephemeral_root: bool,
     open_files: Option<u64>,
     cdi: Arc<SpecCache>,
     /// The machine's memory in bytes.
@@ -73,6 +74,7 @@ impl ProcessRuntimeState {
             shim,
             cgroups: if config.cgroups { OnceCell::new() } else { OnceCell::new_with(Some(None)) },
             addresses: config.addresses,
+            refuse_ephemeral_root: config.refuse_ephemeral_root,
             open_files: config.open_files,
             cdi: Arc::new(SpecCache::new(config.cdi_directories)),
             memory,
@@ -262,6 +264,7 @@ impl ProcessRuntimeState {
                 group_file: &group_file,
             },
             rights: AgentRights { is_root: agent.is_root(), capabilities: own.permitted, namespaces },
+            refuse_ephemeral_root: self.refuse_ephemeral_root,
             open_files: self.open_files,
             memory: self.memory,
         };

@@ -8,6 +8,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::agent::machine::{self, Reservation};
+use crate::agent::runtime::{RUNTIME_KEY, Runtime};
 use podwright_core::admission::{AdmissionHandler, AppArmor, NodeCapacity, NodePredicates, SysctlAllowlist};
 use podwright_model::names;
 use podwright_model::quantity::Amount;
@@ -51,9 +52,11 @@ impl AdmissionArgs {
         Some(format!("--register-with-taints has two taints {key}:{effect}: keep one of them"))
     }
 
-    /// The labels that the flags give to the node.
-    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
-        self.node_labels.iter().map(|label| (label.key.clone(), label.value.clone())).collect()
+    /// The labels that the runtime and the flags give to the node. A label of a flag replaces that of the runtime.
+    pub(crate) fn labels(&self, runtime: &Runtime) -> BTreeMap<String, String> {
+        let of_runtime = runtime.label().map(|value| (RUNTIME_KEY.to_owned(), value.to_owned()));
+        let of_flags = self.node_labels.iter().map(|label| (label.key.clone(), label.value.clone()));
+        of_runtime.into_iter().chain(of_flags).collect()
     }
 
     /// The taints that the flags give to the node.
@@ -83,10 +86,11 @@ impl AdmissionArgs {
         })
     }
 
-    /// The admission handlers of a node, in upstream's order. `strict_groups` says whether the runtime supports strict
+    /// The admission handlers of a node with this runtime, in upstream's order. `strict_groups` says whether the runtime supports strict
     /// supplemental groups. `registered` returns the node of the API server, if it is registered.
     pub(crate) fn handlers(
         &self,
+        runtime: &Runtime,
         node: &str,
         capacity: NodeCapacity,
         strict_groups: impl Fn() -> bool + Send + Sync + 'static,
@@ -98,7 +102,7 @@ impl AdmissionArgs {
             list.allow(pattern).expect("the pattern was validated when the flag was parsed")
         });
         let predicates = NodePredicates::new(node, capacity)
-            .labels(self.labels())
+            .labels(self.labels(runtime))
             .taints(self.taints())
             .strict_groups(strict_groups)
             .registered(registered);
@@ -246,7 +250,7 @@ mod tests {
     #[test]
     fn taints_of_the_flag_reject_pods_of_an_api_server_only() {
         let args = parse(&["--register-with-taints=drain=now:NoExecute,lazy:PreferNoSchedule"]).unwrap();
-        let handlers = args.handlers("n", NodeCapacity::new(1000, 1 << 30, 10), || true, || None);
+        let handlers = args.handlers(&Runtime::Simulated, "n", NodeCapacity::new(1000, 1 << 30, 10), || true, || None);
         let reason = |source: &str, tolerations: serde_json::Value| {
             let pod = serde_json::json!({
                 "metadata": {"name": "p", "namespace": "n", "uid": "u",
@@ -275,6 +279,10 @@ mod tests {
         let system = Reservation { cpu_millis: 500, memory_bytes: 1 << 30, ..none };
         assert_eq!(args.reservations(), [system, Reservation { storage_bytes: 2 << 30, ..none }]);
         assert_eq!(parse(&[]).unwrap().reservations(), [none, none]);
+        assert_eq!(args.labels(&Runtime::Process)["podwright.dev/runtime"], "process");
+        assert_eq!(args.labels(&Runtime::Simulated).len(), 3);
+        let own = parse(&["--node-labels=podwright.dev/runtime=own"]).unwrap();
+        assert_eq!(own.labels(&Runtime::Process)["podwright.dev/runtime"], "own");
         for (flag, says) in [
             ("--node-labels=disk", "KEY=VALUE"),
             ("--node-labels=a b=c", "not a label"),

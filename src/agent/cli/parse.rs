@@ -110,11 +110,15 @@ fn flag_of_other_runtime(run: &RunArgs, given: impl Fn(&str) -> bool) -> Option<
             ids(&<super::NodeSettingsArgs as clap::Args>::augment_args(flags))
         }),
         (run.runtime != Runtime::Simulated, "simulated", vec!["simulate".to_owned()]),
+        (run.runtime != Runtime::Process, "process", OF_PROCESSES.map(str::to_owned).to_vec()),
     ];
     let flags = other_runtimes.into_iter().filter(|(is_other, ..)| *is_other);
     let mut flags = flags.flat_map(|(_, runtime, flags)| flags.into_iter().map(move |flag| (flag, runtime)));
     flags.find(|(flag, _)| given(flag))
 }
+
+/// The flags that only the process runtime uses.
+const OF_PROCESSES: [&str; 2] = ["process_root_pods", "register_runtime_taint"];
 
 fn ids(flags: &clap::Command) -> Vec<String> {
     flags.get_arguments().map(|flag| flag.get_id().to_string()).collect()
@@ -137,6 +141,11 @@ mod tests {
         }
         assert!(error(&["--simulate=run-for=5s"]).contains("add --runtime simulated"));
         assert_eq!(error(&["--simulate=run-for=5s", "--runtime=simulated"]), "");
+        for flag in ["--process-root-pods=allow", "--register-runtime-taint=false"] {
+            let other = ["--kubeconfig=k", "--runtime=simulated", flag];
+            assert!(error(&other).contains("add --runtime process"), "{flag}: {}", error(&other));
+            assert_eq!(error(&["--kubeconfig=k", flag]), "");
+        }
         assert_eq!(error(&["--max-pods=5"]), "");
     }
 }

@@ -3,7 +3,10 @@
 use std::net::{IpAddr, UdpSocket};
 use std::str::FromStr;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
+use k8s_openapi::api::core::v1::Taint;
+
+use crate::agent::runtime::{RUNTIME_KEY, Runtime};
 
 /// How the node is registered in the cluster of `--kubeconfig`.
 #[derive(Args, Clone, Debug, Default)]
@@ -34,6 +37,23 @@ pub(crate) struct RegistrationArgs {
         requires = "kubeconfig"
     )]
     pub(crate) register_schedulable: bool,
+    /// Whether a node that the agent creates has the taint podwright.dev/runtime=process:NoSchedule: true or false. The taint keeps pods
+    /// away that do not expect to be processes of the node.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        requires = "kubeconfig"
+    )]
+    register_runtime_taint: bool,
+    /// Whether new pods of the API server may be, or become, root of this node as its processes: refuse or allow. Static pods may be
+    /// root.
+    #[arg(long, value_enum, value_name = "refuse|allow", default_value_t, requires = "kubeconfig")]
+    process_root_pods: RootPods,
     /// The address of the node, or one IPv4 and one IPv6 address. They must be addresses of this machine [default: the source
     /// addresses of its default routes].
     #[arg(long, value_name = "IP[,IP]", value_delimiter = ',', requires = "kubeconfig")]
@@ -50,6 +70,22 @@ impl RegistrationArgs {
         self.node_ip.iter().map(|NodeIp(ip)| *ip).collect()
     }
 
+    /// Whether pods of the API server that are or can become root of the node are refused.
+    pub(crate) fn refuses_root_pods(&self) -> bool {
+        self.process_root_pods == RootPods::Refuse
+    }
+
+    /// These taints and that of the runtime. A taint of a flag replaces that of the runtime.
+    pub(crate) fn with_runtime_taint(&self, mut taints: Vec<Taint>, runtime: &Runtime) -> Vec<Taint> {
+        let Some(value) = runtime.label().filter(|_| self.register_runtime_taint) else { return taints };
+        let effect = "NoSchedule";
+        if !taints.iter().any(|taint| taint.key == RUNTIME_KEY && taint.effect == effect) {
+            let (key, value) = (RUNTIME_KEY.to_owned(), Some(value.to_owned()));
+            taints.push(Taint { key, value, effect: effect.to_owned(), time_added: None });
+        }
+        taints
+    }
+
     /// What is wrong with the addresses together, with the remedy.
     pub(super) fn fault(&self) -> Option<String> {
         let fits = match self.node_ip.as_slice() {
@@ -61,6 +97,14 @@ impl RegistrationArgs {
             "--node-ip has several addresses of one kind: use one address, or one IPv4 and one IPv6 address".to_owned()
         })
     }
+}
+
+/// What happens to the pods of an API server that are or can become root of the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum RootPods {
+    #[default]
+    Refuse,
+    Allow,
 }
 
 /// An address of this machine that other machines can reach (upstream `validateNodeIP`, kubelet 1.36).
@@ -114,6 +158,31 @@ mod tests {
         {
             let error = parse(&[flag]).unwrap_err();
             assert!(error.contains("--kubeconfig") || error.contains("not an address"), "{flag}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_runs_processes_refuses_root_pods_and_has_a_taint_unless_the_flags_say_otherwise() {
+        let args = parse(&["--kubeconfig=k"]).unwrap();
+        let taint = |value: &str| Taint {
+            key: "podwright.dev/runtime".to_owned(),
+            value: Some(value.to_owned()),
+            effect: "NoSchedule".to_owned(),
+            time_added: None,
+        };
+        let own = taint("own");
+        let cri = Runtime::Cri("unix:///c.sock".parse().unwrap());
+        assert!(args.refuses_root_pods());
+        assert_eq!(args.with_runtime_taint(Vec::new(), &Runtime::Process), [taint("process")]);
+        assert_eq!(args.with_runtime_taint(vec![own.clone()], &Runtime::Process), [own.clone()]);
+        for runtime in [cri, Runtime::Simulated] {
+            assert!(args.with_runtime_taint(Vec::new(), &runtime).is_empty(), "{runtime:?}");
+        }
+        let args = parse(&["--kubeconfig=k", "--register-runtime-taint=false", "--process-root-pods=allow"]).unwrap();
+        assert!(!args.refuses_root_pods());
+        assert_eq!(args.with_runtime_taint(vec![own.clone()], &Runtime::Process), [own]);
+        for flag in ["--register-runtime-taint=false", "--process-root-pods=allow"] {
+            assert!(parse(&[flag]).unwrap_err().contains("--kubeconfig"), "{flag}");
         }
     }
 

@@ -15,13 +15,14 @@ use crate::agent::events::EventLog;
 use crate::agent::instance;
 use crate::agent::machine;
 use crate::agent::root::RootDirectory;
+use crate::agent::runtime::Runtime;
 use crate::agent::runtime_ports::{RuntimeConfig, RuntimePorts};
 use crate::agent::view::{NodeControl, NodeView};
 use podwright_actors::NodeRegistration;
 use podwright_actors::container_manager::ContainersConfig;
 use podwright_actors::node::{Node, NodePorts};
 use podwright_checkpoint::FileCheckpoint;
-use podwright_core::admission::NodeCapacity;
+use podwright_core::admission::{NoRootPods, NodeCapacity};
 use podwright_engine::recorder::{Note, Recorder};
 use podwright_host::node_meter::{self, LinuxNodeMeter};
 use podwright_host::stats::RuntimeStats;
@@ -193,8 +194,11 @@ pub(super) async fn start(
         .clock(clock.clone())
         .metrics(metrics.clone());
     let progress = registration.clone();
-    let handlers = args.admission.handlers(name, capacity, strict_groups, move || progress.node());
+    let handlers = args.admission.handlers(&args.runtime, name, capacity, strict_groups, move || progress.node());
     ports = handlers.into_iter().fold(ports, NodePorts::admission);
+    if args.runtime == Runtime::Process && args.registration.refuses_root_pods() {
+        ports = ports.admission(Arc::new(NoRootPods { agent: rustix::process::geteuid().as_raw() }));
+    }
     if args.runtime.has_pods_on_machine() {
         if !eviction.unobserved().is_empty() {
             let signals = eviction.unobserved().join(", ");
@@ -299,8 +303,8 @@ fn registration(
     Ok(NodeRegistration::new(instance)
         .creates(args.registration.register_node)
         .schedulable(args.registration.register_schedulable)
-        .labels(args.admission.labels())
-        .taints(args.admission.taints())
+        .labels(args.admission.labels(&args.runtime))
+        .taints(args.registration.with_runtime_taint(args.admission.taints(), &args.runtime))
         .system_info(machine::system_info())
         .resources(machine::published(capacity), machine::published(allocatable)))
 }

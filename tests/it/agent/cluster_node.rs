@@ -52,6 +52,22 @@ async fn agent_registers_its_node_and_runs_pods() {
     .await;
 }
 
+// Pods that do not expect to be processes of the node are not scheduled to it.
+#[tokio::test]
+async fn node_that_runs_pods_as_processes_says_so_with_a_label_and_a_taint() {
+    for (flags, is_tainted) in [(&[][..], true), (&["--register-runtime-taint=false"][..], false)] {
+        let server = StandIn::start().await.unwrap();
+        let home = AgentHome::of_node(&server, "n1");
+        let kubeconfig = home.kubeconfig();
+        let _agent = home.start(&[&["--kubeconfig", &*kubeconfig][..], flags].concat()).await;
+        let node = is_ready(&server).await;
+        assert_eq!(node["metadata"]["labels"]["podwright.dev/runtime"], "process", "{node}");
+        let taint = json!({"key": "podwright.dev/runtime", "value": "process", "effect": "NoSchedule"});
+        let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
+        assert_eq!(taints.any(|found| *found == taint), is_tainted, "{flags:?}: {node}");
+    }
+}
+
 // The scheduler knows labels that an administrator gave to the node.
 #[tokio::test]
 async fn pod_that_selects_a_label_of_the_api_server_runs() {

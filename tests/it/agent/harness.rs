@@ -84,6 +84,11 @@ impl AgentHome {
         if args.contains(&"--kubeconfig") && !args.contains(&"--node-api") {
             command.args(["--node-api", "off"]);
         }
+        // The pods of most tests run as processes of the user of the tests, who may be root.
+        let names = |flag: &str| args.iter().any(|arg| arg.starts_with(flag));
+        if names("--kubeconfig") && !names("--runtime") && !names("--process-root-pods") {
+            command.args(["--process-root-pods", "allow"]);
+        }
         command.args(args).env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);
         command
     }

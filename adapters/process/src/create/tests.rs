@@ -50,6 +50,15 @@ fn planned_as(user: u32, config: &ContainerConfig) -> Result<ContainerPlan, Runt
 }
 
 fn planned_in(root: &Path, user: u32, config: &ContainerConfig) -> Result<ContainerPlan, RuntimeError> {
+    planned_with(root, user, false, config)
+}
+
+fn planned_with(
+    root: &Path,
+    user: u32,
+    refuse_ephemeral_root: bool,
+    config: &ContainerConfig,
+) -> Result<ContainerPlan, RuntimeError> {
     let layout = Layout::new(root.to_owned());
     let shim = vec!["shim".to_owned()];
     let cgroups = Some(Path::new("/cg"));
@@ -61,7 +70,16 @@ fn planned_in(root: &Path, user: u32, config: &ContainerConfig) -> Result<Contai
     };
     plan(
         config,
-        &PlanContext { layout: &layout, shim: &shim, cgroups, node, rights, open_files: None, memory: 4 << 30 },
+        &PlanContext {
+            layout: &layout,
+            shim: &shim,
+            cgroups,
+            node,
+            rights,
+            refuse_ephemeral_root,
+            open_files: None,
+            memory: 4 << 30,
+        },
         "id1",
         5,
     )
@@ -203,6 +221,31 @@ fn plan_refuses_limits_that_are_not_valid() {
         });
         assert!(refusal(0, &bad).contains(&format!("limits.{name} is {text:?}")));
     }
+}
+
+// The admission of the node does not see an ephemeral container, which comes later than its pod.
+#[test]
+fn ephemeral_container_of_root_is_refused_where_pods_may_not_be_root() {
+    let ephemeral = |security: serde_json::Value| {
+        config(|spec, config| {
+            let containers = json!([{"name": "debug", "image": "i", "securityContext": security}]);
+            spec.ephemeral_containers = Some(serde_json::from_value(containers).unwrap());
+            (config.kind, config.name) = (ContainerKind::Ephemeral, "debug".to_owned().into());
+        })
+    };
+    let planned = |refuse, security| {
+        planned_with(Path::new("/root"), 0, refuse, &ephemeral(security)).map(|plan| plan.run.user.uid)
+    };
+    match planned(true, json!({})) {
+        Err(RuntimeError::Config(text)) => {
+            assert!(text.to_string().contains("would run as root of the node"), "{text}")
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+    assert_eq!(planned(true, json!({"runAsUser": 1000, "allowPrivilegeEscalation": false})).unwrap(), 1000);
+    assert_eq!(planned(false, json!({})).unwrap(), 0);
+    // The container of a pod that an earlier agent admitted starts again.
+    assert_eq!(planned_with(Path::new("/root"), 0, true, &config(|_, _| {})).unwrap().run.user.uid, 0);
 }
 
 // The container's user can replace each file of a directory that it owns by a link to a file of the node.
