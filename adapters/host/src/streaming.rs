@@ -3,11 +3,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::net::IpAddr;
+use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_model::ids::{ContainerId, SandboxId};
 use podwright_ports::RuntimeError;
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -73,16 +75,40 @@ pub enum Opened {
 pub enum LocalSession {
     /// A command, or the main process of a container. Nothing happens before the client has created its streams.
     Command(StartCommand),
-    /// Connections go to the ports of this address.
-    Ports(IpAddr),
+    /// Connections to the ports of a pod.
+    Ports(PodPorts),
 }
 
 impl fmt::Debug for LocalSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LocalSession::Command(_) => f.write_str("Command"),
-            LocalSession::Ports(address) => f.debug_tuple("Ports").field(address).finish(),
+            LocalSession::Ports(_) => f.write_str("Ports"),
         }
+    }
+}
+
+/// Connects to the ports of a pod.
+#[derive(Clone)]
+pub struct PodPorts(Arc<Connect>);
+
+type Connect = dyn Fn(u16) -> BoxFuture<'static, Result<TcpStream, String>> + Send + Sync;
+
+impl PodPorts {
+    /// The ports to which the function connects. The error of its future is the reason why it cannot connect to one.
+    pub fn new<F>(connect: impl Fn(u16) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<TcpStream, String>> + Send + 'static,
+    {
+        PodPorts(Arc::new(move |port| connect(port).boxed()))
+    }
+
+    /// Connects to a port. Cancel safe.
+    ///
+    /// # Errors
+    /// The reason why it cannot connect, in one sentence.
+    pub async fn connect(&self, port: u16) -> Result<TcpStream, String> {
+        (self.0)(port).await
     }
 }
 

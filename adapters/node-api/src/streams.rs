@@ -99,7 +99,7 @@ impl Streams {
             Opened::Local(LocalSession::Command(start)) => {
                 command::serve(upgrade, start, streams, target, permit).await
             }
-            Opened::Local(LocalSession::Ports(address)) => ports::serve(upgrade, address, target, permit).await,
+            Opened::Local(LocalSession::Ports(pod)) => ports::serve(upgrade, pod, target, permit).await,
         };
         answer.unwrap_or_else(IntoResponse::into_response)
     }

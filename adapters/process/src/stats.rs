@@ -27,13 +27,7 @@ pub(super) fn usage_of(running: &[Arc<Container>]) -> RuntimeUsage {
 }
 
 fn of_container(container: &Container, run: &RunRecord) -> ContainerUsage {
-    let processes: Vec<Pid> = match run.cgroup.as_ref().and_then(|cgroup| cgroup.processes().ok().flatten()) {
-        Some(processes) => processes.into_iter().filter_map(Pid::from_raw).collect(),
-        None => {
-            let shim = record::read::<ShimRecord>(&container.files.shim()).ok().map(|shim| shim.pid);
-            procfs::of_container(CONTAINER_ENV, &run.id, run.user.uid, shim, container.init())
-        }
-    };
+    let processes = processes_of(container, run);
     let counted = run.cgroup.as_ref().and_then(|cgroup| cgroup.files().usage()).unwrap_or_else(Usage::now);
     // A cgroup without a memory controller counts the CPU time only.
     let is_complete = counted.cpu.is_some() && counted.memory.working_set.is_some();
@@ -42,6 +36,18 @@ fn of_container(container: &Container, run: &RunRecord) -> ContainerUsage {
         usage: if is_complete { counted } else { counted.or(of_processes(&processes)) },
         processes: Some(processes.len() as u64),
         layer: None,
+    }
+}
+
+/// The processes of a container: those in its cgroup. Without one, those that belong to it by their PID namespace, their mark or their
+/// parent.
+pub(super) fn processes_of(container: &Container, run: &RunRecord) -> Vec<Pid> {
+    match run.cgroup.as_ref().and_then(|cgroup| cgroup.processes().ok().flatten()) {
+        Some(processes) => processes.into_iter().filter_map(Pid::from_raw).collect(),
+        None => {
+            let shim = record::read::<ShimRecord>(&container.files.shim()).ok().map(|shim| shim.pid);
+            procfs::of_container(CONTAINER_ENV, &run.id, run.user.uid, shim, container.init())
+        }
     }
 }
 

@@ -5,10 +5,11 @@
 
 mod attach;
 mod follow;
+mod listeners;
+mod ports;
 mod terminal;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::Stdio;
@@ -54,8 +55,7 @@ pub(super) fn open(shared: &Arc<ProcessRuntimeState>, stream: StreamRequest) -> 
             Ok(LocalSession::Command(StartCommand::new(attach::attach(Arc::clone(shared), container, streams))))
         }
         StreamRequest::PortForward { sandbox, .. } if shared.is_ready(&sandbox) => {
-            // All pods share the node's network.
-            Ok(LocalSession::Ports(IpAddr::V4(Ipv4Addr::LOCALHOST)))
+            Ok(LocalSession::Ports(ports::of_sandbox(shared, sandbox)))
         }
         StreamRequest::PortForward { sandbox, .. } => {
             Err(RuntimeError::NotFound(format!("running sandbox {sandbox}")).into())

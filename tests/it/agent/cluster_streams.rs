@@ -6,6 +6,7 @@ pub(crate) mod clients;
 pub(crate) mod kubectl;
 pub(crate) mod server;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +38,23 @@ impl Container {
     }
 
     async fn run_with(script: &str, edit: impl FnOnce(&mut v1::Container)) -> Self {
+        Container::run_in(Root::create(), script, edit).await
+    }
+
+    /// A container with servers that send back what they receive, and the ports of the servers.
+    async fn serve<const N: usize>() -> (Self, [u16; N]) {
         let root = Root::create();
+        let files: [PathBuf; N] = std::array::from_fn(|number| root.shared().join(format!("port-{number}")));
+        let servers: String = files.iter().map(|file| format!("({}) & ", processes::echo_server(file))).collect();
+        let container = Container::run_in(root, &format!("{servers} wait"), |_| {}).await;
+        let mut ports = [0; N];
+        for (port, file) in ports.iter_mut().zip(&files) {
+            *port = processes::served_port(file).await;
+        }
+        (container, ports)
+    }
+
+    async fn run_in(root: Root, script: &str, edit: impl FnOnce(&mut v1::Container)) -> Self {
         let runtime = Arc::new(processes::open(&root).await);
         let pod = processes::host_pod("u", |spec| edit(&mut spec.containers[0]));
         let sandbox = processes::sandbox(&*runtime, &pod).await;
@@ -230,27 +247,12 @@ async fn a_command_without_streams_answers_with_its_output() {
     assert_eq!((code, output.len()), (200, 1 << 20));
 }
 
-/// A server in the pod that sends back the bytes that it receives. It closes a connection after the client has closed it.
-async fn echo_server() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((mut connection, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let (mut read, mut write) = connection.split();
-                let _ = tokio::io::copy(&mut read, &mut write).await;
-            });
-        }
-    });
-    port
-}
-
 const PORT_FORWARD: &str = "/api/v1/namespaces/default/pods/p/portforward";
 
 #[tokio::test]
 async fn ports_are_forwarded_over_spdy() {
-    let container = Container::run("exec sleep 1000").await;
-    let (port, closed) = (echo_server().await.to_string(), 1.to_string());
+    let (container, [port]) = Container::serve().await;
+    let (port, closed) = (port.to_string(), 1.to_string());
     let mut client = Spdy::open(&container.server.url(PORT_FORWARD), "portforward.k8s.io").await;
     for (first, request) in [(1, "0"), (5, "1")] {
         client.create(first, &[("streamtype", "error"), ("port", &port), ("requestid", request)]).await;
@@ -281,8 +283,7 @@ async fn ports_are_forwarded_over_spdy() {
 
 #[tokio::test]
 async fn ports_are_forwarded_over_websocket() {
-    let container = Container::run("exec sleep 1000").await;
-    let (first, second) = (echo_server().await, echo_server().await);
+    let (container, [first, second]) = Container::serve().await;
     let url = container.server.url(&format!("{PORT_FORWARD}?ports={first},{second}"));
     let mut client = WebSocket::open(&url, "v4.channel.k8s.io").await;
     client.send(0, b"one").await;
@@ -298,6 +299,20 @@ async fn ports_are_forwarded_over_websocket() {
     assert_eq!(code, 400, "{text}");
     assert!(text.contains("1 to 5 ports"), "{text}");
     drop(WebSocket::open(&url(5), "v4.channel.k8s.io").await);
+}
+
+// Other pods and the daemons of the node listen on the same addresses.
+#[tokio::test]
+async fn port_of_a_process_outside_of_the_pod_is_not_forwarded() {
+    let container = Container::run("exec sleep 1000").await;
+    let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = other.local_addr().unwrap().port().to_string();
+    let mut client = Spdy::open(&container.server.url(PORT_FORWARD), "portforward.k8s.io").await;
+    client.create(1, &[("streamtype", "error"), ("port", &port), ("requestid", "0")]).await;
+    client.create(3, &[("streamtype", "data"), ("port", &port), ("requestid", "0")]).await;
+    client.until_finished(1).await;
+    let text = client.text(1);
+    assert!(text.ends_with("no process of the pod listens on this port of 127.0.0.1 or ::1"), "{text}");
 }
 
 #[tokio::test]

@@ -2,7 +2,9 @@
 
 use podwright::adapters::process::{ProcessConfig, ProcessRuntime};
 pub(crate) use podwright_fixtures::polling::PATIENCE;
-pub(crate) use podwright_fixtures::processes::{Root, ended, host_pod, is_alive, kill, sandbox, script, status};
+pub(crate) use podwright_fixtures::processes::{
+    Root, echo_server, ended, host_pod, is_alive, kill, sandbox, script, served_port, status,
+};
 
 /// Opens a runtime on a root directory.
 pub(crate) async fn open(root: &Root) -> ProcessRuntime {

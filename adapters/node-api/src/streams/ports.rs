@@ -1,10 +1,10 @@
-//! Serves forwarded ports: connects the client's streams to ports of an address.
+//! Serves forwarded ports: connects the client's streams to ports of a pod.
 //!
 //! Over SPDY, each connection that the client forwards has two streams, `data` and `error`, with one request number. Over WebSocket
 //! of version 4, the request names the ports, and each port has two channels and one connection.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io;
 use std::time::Duration;
 
 use axum::extract::ws::WebSocket;
@@ -22,7 +22,7 @@ use super::upgrade::{PORT_FORWARD, SPDY_IN_WEBSOCKET, Upgrade, UpgradeKind, Upgr
 use super::websocket::{self, Inputs, MessageFormat};
 use super::{Activity, CREATION_LIMIT, Refusal, SessionTarget, Share, Writer, drive};
 use crate::spdy::{Connection, Side, SpdyStream};
-use podwright_host::streaming::CHUNK_BYTES;
+use podwright_host::streaming::{CHUNK_BYTES, PodPorts};
 use podwright_model::texts::streams::cannot_forward;
 
 /// How long a connection attempt may take. The ports are on this machine.
@@ -32,10 +32,10 @@ const MAX_PORTS: usize = 5;
 /// The most connections that one SPDY connection forwards at a time, with those that have one of their two streams.
 pub(super) const MAX_FORWARDS: usize = 256;
 
-/// The address whose ports are forwarded.
-#[derive(Clone, Debug)]
+/// The pod whose ports are forwarded.
+#[derive(Clone)]
 pub(super) struct ForwardTarget {
-    pub(super) address: IpAddr,
+    pub(super) pod: PodPorts,
     /// The pod's sandbox, for the texts of errors.
     pub(super) sandbox: String,
 }
@@ -43,7 +43,7 @@ pub(super) struct ForwardTarget {
 /// Accepts the client's upgrade and forwards its connections.
 pub(super) async fn serve(
     upgrade: Upgrade,
-    address: IpAddr,
+    pod: PodPorts,
     target: SessionTarget,
     permit: Share,
 ) -> Result<Response, Refusal> {
@@ -51,7 +51,7 @@ pub(super) async fn serve(
         SessionTarget::Ports { sandbox, ports } => (sandbox, ports),
         SessionTarget::Exec(_) | SessionTarget::Attach => (String::new(), Vec::new()),
     };
-    let target = ForwardTarget { address, sandbox };
+    let target = ForwardTarget { pod, sandbox };
     if upgrade.kind == UpgradeKind::Spdy {
         let protocol = upgrade.choose(&[PORT_FORWARD])?;
         return Ok(upgrade.accept_spdy(protocol, move |bytes| over_spdy(bytes, target, permit)));
@@ -168,13 +168,16 @@ async fn forward(
     reset: &CancellationToken,
 ) {
     let copied = async {
-        let connection = connect(target.address, port).await?;
-        copy(connection, input, output).await
+        let connection = match timeout(CONNECT_LIMIT, target.pod.connect(port)).await {
+            Ok(connected) => connected?,
+            Err(_) => return Err(io::Error::from(io::ErrorKind::TimedOut).to_string()),
+        };
+        copy(connection, input, output).await.map_err(|error| error.to_string())
     };
     tokio::select! {
         result = copied => {
             if let Err(reason) = result {
-                let text = cannot_forward(port, &target.sandbox, "", &reason.to_string());
+                let text = cannot_forward(port, &target.sandbox, "", &reason);
                 error.write(text.into_bytes()).await;
             }
         }
@@ -184,21 +187,7 @@ async fn forward(
     error.finish().await;
 }
 
-async fn connect(address: IpAddr, port: u16) -> std::io::Result<TcpStream> {
-    let limited = async |address: IpAddr| match timeout(CONNECT_LIMIT, TcpStream::connect((address, port))).await {
-        Ok(connected) => connected,
-        Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
-    };
-    match limited(address).await {
-        // A pod may listen on only one of the two loopback addresses.
-        Err(error) if address == IpAddr::V4(Ipv4Addr::LOCALHOST) => {
-            limited(Ipv6Addr::LOCALHOST.into()).await.map_err(|_| error)
-        }
-        connected => connected,
-    }
-}
-
-async fn copy(connection: TcpStream, mut input: mpsc::Receiver<Vec<u8>>, output: &Writer) -> std::io::Result<()> {
+async fn copy(connection: TcpStream, mut input: mpsc::Receiver<Vec<u8>>, output: &Writer) -> io::Result<()> {
     connection.set_nodelay(true)?;
     let (mut read, mut write) = connection.into_split();
     let sent = async {

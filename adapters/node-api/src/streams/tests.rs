@@ -17,7 +17,7 @@ use super::command::over_spdy;
 use super::runtime_connection::{RuntimeConnection, STALL_LIMIT};
 use super::*;
 use crate::spdy::{Decoder, Encoder, Headers};
-use podwright_host::streaming::{LocalCommand, NoStreams, StartCommand};
+use podwright_host::streaming::{LocalCommand, NoStreams, PodPorts, StartCommand};
 
 fn permit() -> Share {
     Shares::new(NodeApiResource::Stream, SHARES, NodeApiMetrics::default()).take(&web()).unwrap()
@@ -25,6 +25,15 @@ fn permit() -> Share {
 
 fn web() -> FullName {
     FullName::new("default", "web")
+}
+
+/// A pod whose ports are those of this machine.
+fn this_machine() -> ports::ForwardTarget {
+    let connect = |port: u16| async move {
+        let connected = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+        connected.map_err(|error| error.to_string())
+    };
+    ports::ForwardTarget { pod: PodPorts::new(connect), sandbox: "s".to_owned() }
 }
 
 async fn open_streams(client: &mut DuplexStream, streams: &[(u32, Headers)]) {
@@ -68,7 +77,7 @@ async fn a_client_that_does_not_create_its_streams_in_time_is_disconnected() {
 #[tokio::test(start_paused = true)]
 async fn the_first_stream_of_an_incomplete_pair_is_reset() {
     let (mut client, bytes) = duplex(1 << 16);
-    let target = ports::ForwardTarget { address: [127, 0, 0, 1].into(), sandbox: "s".to_owned() };
+    let target = this_machine();
     let session = tokio::spawn(ports::over_spdy(bytes, target, permit()));
     let begin = Instant::now();
     let headers = Headers::new([("streamtype", "error"), ("port", "80"), ("requestid", "0")]);
@@ -86,7 +95,7 @@ async fn the_connections_that_one_client_forwards_are_limited() {
     let pod = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = pod.local_addr().unwrap().port().to_string();
     let (mut client, bytes) = duplex(1 << 20);
-    let target = ports::ForwardTarget { address: [127, 0, 0, 1].into(), sandbox: "s".to_owned() };
+    let target = this_machine();
     let session = tokio::spawn(ports::over_spdy(bytes, target, permit()));
     let (mut encoder, mut bytes) = (Encoder::default(), Vec::new());
     let count = u32::try_from(ports::MAX_FORWARDS).unwrap() + 2;
@@ -324,7 +333,7 @@ async fn requests_over_a_websocket_protocol_of_the_agent_are_counted() {
 #[tokio::test]
 async fn ports_of_forwarded_streams_are_numbers_above_zero() {
     let (mut client, bytes) = duplex(1 << 16);
-    let target = ports::ForwardTarget { address: [127, 0, 0, 1].into(), sandbox: "s".to_owned() };
+    let target = this_machine();
     let session = tokio::spawn(ports::over_spdy(bytes, target, permit()));
     let stream = |number: u32, port: &str| {
         (number, Headers::new([("streamtype", "error"), ("port", port), ("requestid", &number.to_string())]))

@@ -10,6 +10,7 @@ mod faults;
 mod inherited;
 mod isolation;
 mod namespaces;
+mod ports;
 mod seccomp;
 mod settings;
 mod shim_program;

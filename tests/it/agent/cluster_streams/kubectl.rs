@@ -10,9 +10,9 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::server::StreamServer;
-use super::{Container, echo, echo_server};
+use super::{Container, echo};
 use crate::agent::harness::{AgentHome, eventually};
-use crate::support::processes::PATIENCE;
+use crate::support::processes::{PATIENCE, echo_server, served_port};
 
 /// The two transports of `kubectl`, as values of `KUBECTL_REMOTE_COMMAND_WEBSOCKETS`: WebSocket, which it tries first, and SPDY,
 /// which clients before 1.31 use.
@@ -103,10 +103,10 @@ pub(crate) async fn check(access: &Access, shared: &Path, port: u16) {
 
 #[tokio::test]
 async fn kubectl_runs_commands_copies_files_and_forwards_ports() {
-    let container = Container::run("exec sleep 1000").await;
+    let (container, [port]) = Container::serve().await;
     let directory = tempfile::tempdir().unwrap();
     let access = Access::plain(&container.server, directory.path());
-    check(&access, container.root.shared(), echo_server().await).await;
+    check(&access, container.root.shared(), port).await;
 }
 
 #[tokio::test]
@@ -157,12 +157,13 @@ async fn kubectl_reaches_a_pod_through_the_api_server_and_the_node_api() {
     let flags = ["--kubeconfig", &own, "--node-api", "0.0.0.0:0", "--client-ca-file", &authority];
     let agent = home.start(&flags).await;
     agent.wait_for_line("the node is registered").await;
-    let container = json!({"name": "main", "image": "i", "command": ["sleep", "1000"]});
+    let port = home.shared().join("port");
+    let container = json!({"name": "main", "image": "i", "command": ["/bin/sh", "-c", echo_server(&port)]});
     let spec = json!({"nodeName": "n1", "automountServiceAccountToken": false, "containers": [container]});
     server.create("/api/v1/namespaces/default/pods", json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
     eventually("the pod runs", || async {
         (server.get("pods", "default", "p")?["status"]["phase"] == "Running").then_some(())
     })
     .await;
-    check(&Access::cluster(&kubeconfig, home.shared()), home.shared(), echo_server().await).await;
+    check(&Access::cluster(&kubeconfig, home.shared()), home.shared(), served_port(&port).await).await;
 }
