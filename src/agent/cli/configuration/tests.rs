@@ -200,7 +200,7 @@ fn kubelet_takes_the_flags_of_launchers() {
     assert_eq!(found.certificates.bootstrap_kubeconfig.as_deref(), Some(Path::new("/b")));
     assert_eq!(found.certificates.directory(&root), Path::new("/certs"));
     assert!(found.certificates.rotate_server_certificates);
-    assert_eq!(found.admission.labels().len(), 2);
+    assert_eq!(found.admission.labels(&found.runtime).len(), 2);
     assert_eq!(found.admission.taints()[0].key, "e");
     let settings = crate::adapters::cri::NodeSettings::from(&*found.node_settings);
     assert_eq!(settings.cluster_domain, "b");
