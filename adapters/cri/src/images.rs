@@ -27,6 +27,7 @@ use super::pull_records::{PullRecords, Verdict};
 use super::tasks::blocking;
 use super::v1;
 use pull::{PullOutcome, SharedPull};
+pub(super) use store::sandbox_image;
 
 /// Pulls images, lists them and removes them.
 pub(super) struct Images {

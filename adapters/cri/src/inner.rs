@@ -14,6 +14,7 @@ use super::config::{ImageUser, NodeFacts, PodAssignments};
 use super::container_stops::ContainerStops;
 use super::id_ranges::IdRanges;
 use super::node_facts::NodeFactsCache;
+use super::stats::NetworkImages;
 use super::tasks::blocking;
 use super::v1;
 use crate::adoption::AdoptedPods;
@@ -38,6 +39,7 @@ pub(super) struct CriRuntimeInner {
     pub(super) stopped: Mutex<HashSet<String>>,
     /// The users of images, by image ID.
     pub(super) image_users: Mutex<HashMap<String, ImageUser>>,
+    pub(super) network_images: NetworkImages,
 }
 
 impl CriRuntimeInner {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use podwright_host::cdi::SpecCache;
 use podwright_host::changed_pods::ChangedPods;
 use podwright_host::log::{OpenLog, WritesLogs};
-use podwright_host::stats::{FileSystemUsage, PodNetwork, RuntimeStats, RuntimeUsage};
+use podwright_host::stats::{Depth, FileSystemUsage, PodNetwork, RuntimeStats, RuntimeUsage};
 use podwright_host::streaming::{Opened, StreamError, StreamRequest, StreamingRuntime};
 use podwright_model::ids::{ContainerId, ContainerName, ImageId, PodUid, SandboxId};
 use podwright_model::pod::PodObject;
@@ -43,6 +43,7 @@ use super::pull_records::PullRecords;
 use super::registry_config::RegistryConfig;
 use super::remove::ignore_not_found;
 use super::settings::CriConfig;
+use super::stats::NetworkImages;
 use super::tasks::{SharedTasks, blocking};
 use super::{files, read, v1};
 use crate::adoption::{KubeletPod, KubeletPods};
@@ -109,6 +110,7 @@ impl CriRuntime {
             stops: ContainerStops::new(client.clone(), handle.clone()),
             stopped: Mutex::default(),
             image_users: Mutex::default(),
+            network_images: NetworkImages::default(),
         });
         let conditions = Arc::new(RuntimeConditions::default());
         let watch = Arc::clone(&conditions).watch(client.clone());
@@ -226,8 +228,12 @@ impl StreamingRuntime for CriRuntime {
 }
 
 impl RuntimeStats for CriRuntime {
-    fn usage<'a>(&'a self, pods: &'a [Arc<PodObject>]) -> BoxFuture<'a, Result<RuntimeUsage, RuntimeError>> {
-        self.inner.usage(pods).boxed()
+    fn usage<'a>(
+        &'a self,
+        pods: &'a [Arc<PodObject>],
+        depth: Depth,
+    ) -> BoxFuture<'a, Result<RuntimeUsage, RuntimeError>> {
+        self.inner.usage(pods, depth).boxed()
     }
 
     fn networks(&self) -> BoxFuture<'_, Result<Vec<PodNetwork>, RuntimeError>> {

@@ -2,47 +2,80 @@
 //!
 //! The runtime reports the usage of containers. The values that the kernel counts for their cgroups replace those of the runtime, as in a
 //! kubelet (`listPodStatsPartiallyFromCRI`, `pkg/kubelet/stats/cri_stats_provider.go`, 1.36). The runtime reports neither the swap space,
-//! nor the pressure, nor the absence of a memory limit, nor the usage of pods as a whole.
+//! nor the pressure, nor the absence of a memory limit, nor the usage of pods as a whole. Of a pod's network, it reports neither packets nor
+//! what was dropped, so the network of a process of the pod is read for these.
+
+mod network_images;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use podwright_host::disk_usage;
 use podwright_host::stats::{
-    CgroupFiles, CgroupTree, ContainerUsage, FileSystemUsage, InterfaceUsage, MemoryUsage, PodNetwork, RuntimeUsage,
-    Usage,
+    CgroupFiles, CgroupTree, ContainerUsage, Depth, FileSystemUsage, InterfaceUsage, MemoryUsage, PodNetwork,
+    RuntimeUsage, Usage, net_dev,
 };
-use podwright_model::ids::PodUid;
+use podwright_model::ids::{PodUid, SandboxId};
 use podwright_model::pod::PodObject;
+use podwright_model::text::error_chain;
 use podwright_model::time::Time;
-use podwright_ports::{FileSystemSpace, RuntimeError, UsedSpace};
+use podwright_ports::{FileSystemSpace, RuntimeError, SandboxState, UsedSpace};
 
 use super::config::{Cgroups, labels};
 use super::inner::CriRuntimeInner;
+use super::inspect::PodFilter;
 use super::tasks::blocking;
-use super::v1;
+use super::{read, v1};
+pub(super) use network_images::NetworkImages;
+
+/// How long a measurement waits for the image of a sandbox.
+const IMAGE_WAIT: Duration = Duration::from_secs(1);
 
 impl CriRuntimeInner {
     /// The usage of all containers of this agent, and of these pods.
-    pub(super) async fn usage(&self, pods: &[Arc<PodObject>]) -> Result<RuntimeUsage, RuntimeError> {
+    pub(super) async fn usage(&self, pods: &[Arc<PodObject>], depth: Depth) -> Result<RuntimeUsage, RuntimeError> {
         let label_selector = labels::selector(self.facts.layout(), None);
         let filter = Some(v1::ContainerStatsFilter { label_selector, ..Default::default() });
         let answer = self.client.list_container_stats(v1::ListContainerStatsRequest { filter }).await?;
+        let sandboxes = match depth {
+            Depth::Usage => HashMap::new(),
+            Depth::Details => ready_sandboxes(self.sandboxes(PodFilter::Owned).await?),
+        };
         let facts = self.facts.cached().await?;
         // An adopted pod is left out: its containers are in the cgroup of the kubelet, and only its next containers are in the cgroup of
         // the agent.
         let adopted = self.adopted.uids();
         let pods: Vec<_> = pods.iter().filter(|pod| !adopted.contains(pod.uid())).cloned().collect();
         let tree = self.cgroups.tree();
-        blocking(move || {
+        let is_shared = facts.cgroups.shared;
+        let measured = blocking(move || {
             let mut found = reported(answer.stats);
-            if facts.cgroups.shared {
-                add_counted(&mut found, &tree, &facts.cgroups, &pods);
+            if is_shared {
+                add_counted(&mut found, &tree, &facts.cgroups, &pods, &sandboxes, depth);
             }
             Ok(found)
-        })
-        .await
+        });
+        let mut found = measured.await?;
+        if depth == Depth::Details {
+            if !is_shared || !adopted.is_empty() {
+                self.add_reported_networks(&mut found).await;
+            }
+            self.network_images.add(&self.client, &mut found.networks, IMAGE_WAIT).await;
+        }
+        Ok(found)
+    }
+
+    /// Adds the networks of the pods whose processes are not in a cgroup of the agent. What the runtime cannot report is left out.
+    async fn add_reported_networks(&self, found: &mut RuntimeUsage) {
+        match self.networks().await {
+            Ok(mut reported) => {
+                reported.retain(|network| found.networks.iter().all(|known| known.pod != network.pod));
+                found.networks.append(&mut reported);
+            }
+            Err(error) => tracing::debug!(error = %error_chain(&error), "the runtime reports no networks"),
+        }
     }
 
     /// The networks of all pods of this agent.
@@ -56,7 +89,8 @@ impl CriRuntimeInner {
 
 /// The network of one sandbox. The runtime reports none for a sandbox that shares the network of the node.
 fn network(stats: v1::PodSandboxStats) -> Option<PodNetwork> {
-    let pod = stats.attributes?.metadata?.uid;
+    let v1::PodSandboxAttributes { id, metadata } = stats.attributes?;
+    let pod = PodUid::new(&metadata?.uid);
     let v1::NetworkUsage { timestamp, default_interface, interfaces } = stats.linux?.network?;
     let default = default_interface.map(interface);
     // The runtime reports the default interface only once.
@@ -66,7 +100,7 @@ fn network(stats: v1::PodSandboxStats) -> Option<PodNetwork> {
     if interfaces.is_empty() {
         return None;
     }
-    Some(PodNetwork { pod: PodUid::new(&pod), at: time(timestamp), default, interfaces })
+    Some(PodNetwork { pod, sandbox: id.into(), cgroup: None, image: None, at: time(timestamp), default, interfaces })
 }
 
 fn interface(usage: v1::NetworkInterfaceUsage) -> InterfaceUsage {
@@ -77,6 +111,7 @@ fn interface(usage: v1::NetworkInterfaceUsage) -> InterfaceUsage {
         rx_errors: value(usage.rx_errors),
         tx_bytes: value(usage.tx_bytes),
         tx_errors: value(usage.tx_errors),
+        ..InterfaceUsage::default()
     }
 }
 
@@ -97,24 +132,59 @@ fn reported(stats: Vec<v1::ContainerStats>) -> RuntimeUsage {
     RuntimeUsage { containers: containers.collect(), ..RuntimeUsage::default() }
 }
 
-/// Adds what the kernel counts for the cgroups of pods and their containers. Blocks.
-fn add_counted(found: &mut RuntimeUsage, tree: &CgroupTree, cgroups: &Cgroups, pods: &[Arc<PodObject>]) {
-    found.all_pods = tree.cgroup(&cgroups.all_pods()).usage();
+/// The newest ready sandbox of each pod.
+fn ready_sandboxes(listed: Vec<v1::PodSandbox>) -> HashMap<PodUid, SandboxId> {
+    let of_pods = read::pods(listed, Vec::new()).into_iter().filter_map(|pod| {
+        let ready = pod.sandboxes.into_iter().filter(|sandbox| sandbox.state == SandboxState::Ready);
+        Some((pod.uid, ready.max_by_key(|sandbox| (sandbox.attempt, sandbox.created_at))?.id))
+    });
+    of_pods.collect()
+}
+
+/// Adds what the kernel counts for the cgroups of pods and their containers, and with [`Depth::Details`] the networks of the pods with one
+/// of these sandboxes. Blocks.
+fn add_counted(
+    found: &mut RuntimeUsage,
+    tree: &CgroupTree,
+    cgroups: &Cgroups,
+    pods: &[Arc<PodObject>],
+    sandboxes: &HashMap<PodUid, SandboxId>,
+    depth: Depth,
+) {
+    found.all_pods = tree.cgroup(&cgroups.all_pods()).usage(depth);
     let mut of_containers: HashMap<String, CgroupFiles> = HashMap::new();
     for pod in pods {
         let of_pod = tree.cgroup(&cgroups.of_pod(pod));
-        let Some(usage) = of_pod.usage() else { continue };
+        let Some(usage) = of_pod.usage(depth) else { continue };
+        let at = usage.at;
         found.pods.insert(pod.uid().clone(), usage);
         let children = of_pod.children().into_iter();
-        of_containers.extend(children.filter_map(|(name, files)| Some((container_id(&name)?.to_owned(), files))));
+        let named = children.filter_map(|(name, files)| Some((container_id(&name)?.to_owned(), files)));
+        let named: Vec<(String, CgroupFiles)> = named.collect();
+        let sandbox = sandboxes.get(pod.uid()).filter(|_| pod.spec().host_network != Some(true));
+        if depth == Depth::Details {
+            found.networks.extend(sandbox.and_then(|sandbox| network_of(pod.uid(), sandbox, at, &named)));
+        }
+        of_containers.extend(named);
     }
     for container in &mut found.containers {
         let Some(files) = of_containers.get(container.id.as_str()) else { continue };
-        if let Some(counted) = files.usage() {
+        if let Some(counted) = files.usage(depth) {
             container.usage = counted.or(std::mem::take(&mut container.usage));
         }
         container.processes = files.processes();
     }
+}
+
+/// The network of a pod with these cgroups, read from one of its processes. The process of the sandbox comes first, because a container
+/// may make a network of its own. Some runtimes start no process for a sandbox. Blocks.
+fn network_of(pod: &PodUid, sandbox: &SandboxId, at: Time, cgroups: &[(String, CgroupFiles)]) -> Option<PodNetwork> {
+    let (of_sandbox, of_containers): (Vec<_>, Vec<_>) =
+        cgroups.iter().map(|(id, files)| (id == sandbox.as_str(), files)).partition(|(is_sandbox, _)| *is_sandbox);
+    let cgroup = of_sandbox.first().map(|(_, files)| files.path());
+    let mut processes = of_sandbox.into_iter().chain(of_containers).filter_map(|(_, files)| files.first_process());
+    let interfaces = processes.find_map(net_dev::of_process)?;
+    Some(PodNetwork { pod: pod.clone(), sandbox: sandbox.clone(), cgroup, image: None, at, default: None, interfaces })
 }
 
 /// The ID of the container that runs in a cgroup of this name: `ID`, `crio-ID` or `cri-containerd-ID.scope`.

@@ -4,6 +4,7 @@ mod cdi;
 mod cgroups;
 mod fake;
 mod images;
+mod network_images;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,18 +1,32 @@
 //! The usage of containers and pods, their networks and the file system of images, as runtimes measure them.
 
 mod cgroup;
+mod details;
+mod device_names;
 pub mod kernel_file;
+pub mod net_dev;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use podwright_model::ids::{ContainerId, PodUid};
+use podwright_model::ids::{ContainerId, PodUid, SandboxId};
 use podwright_model::pod::PodObject;
 use podwright_model::time::Time;
 use podwright_ports::{FileSystemSpace, RuntimeError, UsedSpace};
 
 pub use cgroup::{CgroupFiles, CgroupTree};
+pub use details::{CgroupDetails, CpuDetails, DiskTraffic, KernelLimits, MemoryDetails};
+pub use device_names::DeviceNames;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// CPU time, memory and pressure.
+    Usage,
+    /// Also the [details](Usage::details) of each cgroup, and the networks of the pods.
+    Details,
+}
 
 /// A runtime that measures its containers.
 pub trait RuntimeStats: Send + Sync + 'static {
@@ -20,7 +34,11 @@ pub trait RuntimeStats: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`RuntimeError`] if the runtime cannot measure.
-    fn usage<'a>(&'a self, pods: &'a [Arc<PodObject>]) -> BoxFuture<'a, Result<RuntimeUsage, RuntimeError>>;
+    fn usage<'a>(
+        &'a self,
+        pods: &'a [Arc<PodObject>],
+        depth: Depth,
+    ) -> BoxFuture<'a, Result<RuntimeUsage, RuntimeError>>;
 
     /// The networks of all running pods. A pod that shares the network of the node is left out. By default, all pods share it.
     ///
@@ -48,6 +66,8 @@ pub struct RuntimeUsage {
     pub pods: HashMap<PodUid, Usage>,
     /// The usage of the cgroup that contains all pods; `None` if there is none.
     pub all_pods: Option<Usage>,
+    /// With [`Depth::Details`], the networks of the pods that do not share the network of the node.
+    pub networks: Vec<PodNetwork>,
 }
 
 /// The usage of one container.
@@ -78,6 +98,8 @@ pub struct Usage {
     pub memory: MemoryUsage,
     /// How long the processes waited for resources.
     pub pressure: Pressure,
+    /// With [`Depth::Details`], what the kernel also counts for the cgroup of the processes.
+    pub details: Option<Box<CgroupDetails>>,
 }
 
 impl Usage {
@@ -101,6 +123,7 @@ impl Usage {
                 memory: self.pressure.memory.or(other.pressure.memory),
                 io: self.pressure.io.or(other.pressure.io),
             },
+            details: self.details.or(other.details),
         }
     }
 }
@@ -175,6 +198,12 @@ pub struct FileSystemUsage {
 pub struct PodNetwork {
     /// The pod.
     pub pod: PodUid,
+    /// The sandbox that holds the network.
+    pub sandbox: SandboxId,
+    /// The path of the cgroup of the sandbox below the root of its tree; `None` if it is not known.
+    pub cgroup: Option<String>,
+    /// With [`Depth::Details`], the name of the image of the sandbox, if the runtime reports it.
+    pub image: Option<String>,
     /// When the interfaces were measured.
     pub at: Time,
     /// The interface of the default route.
@@ -190,12 +219,20 @@ pub struct InterfaceUsage {
     pub name: String,
     /// The bytes that were received.
     pub rx_bytes: Option<u64>,
+    /// The packets that were received.
+    pub rx_packets: Option<u64>,
     /// The errors while receiving.
     pub rx_errors: Option<u64>,
+    /// The received packets that were dropped.
+    pub rx_dropped: Option<u64>,
     /// The bytes that were sent.
     pub tx_bytes: Option<u64>,
+    /// The packets that were sent.
+    pub tx_packets: Option<u64>,
     /// The errors while sending.
     pub tx_errors: Option<u64>,
+    /// The packets that were dropped before they were sent.
+    pub tx_dropped: Option<u64>,
 }
 
 /// A runtime that measures nothing.
@@ -203,7 +240,7 @@ pub struct InterfaceUsage {
 pub struct NoStats;
 
 impl RuntimeStats for NoStats {
-    fn usage<'a>(&'a self, _: &'a [Arc<PodObject>]) -> BoxFuture<'a, Result<RuntimeUsage, RuntimeError>> {
+    fn usage<'a>(&'a self, _: &'a [Arc<PodObject>], _: Depth) -> BoxFuture<'a, Result<RuntimeUsage, RuntimeError>> {
         Box::pin(std::future::ready(Ok(RuntimeUsage::default())))
     }
 }

@@ -24,7 +24,7 @@ use super::routes::NodeApi;
 use super::served_node::ServedPod;
 use fields::{FsStats, NodeStats, PodReference, Summary};
 use podwright_host::node_meter::booted;
-use podwright_host::stats::{PodNetwork, RuntimeUsage};
+use podwright_host::stats::{Depth, PodNetwork, RuntimeUsage};
 use podwright_metrics::Format;
 use podwright_model::ids::PodUid;
 use podwright_model::pod::PodObject;
@@ -114,7 +114,7 @@ async fn measure(api: NodeApi) -> Result<NodeMeasurement, String> {
     let queries = api.queries.clone();
     let pods = api.blocking.compute(move || queries.pods()).await.ok_or(PANIC)?;
     let objects: Vec<Arc<PodObject>> = pods.iter().filter_map(|pod| pod.object.clone()).collect();
-    let usage = api.stats.usage(&objects).await.map_err(|error| error_chain(&error).to_string())?;
+    let usage = api.stats.usage(&objects, Depth::Usage).await.map_err(|error| error_chain(&error).to_string())?;
     let node = api.clone();
     let measured = api.blocking.compute(move || assemble(&node, pods, usage)).await;
     measured.ok_or_else(|| PANIC.to_owned())
@@ -122,7 +122,7 @@ async fn measure(api: NodeApi) -> Result<NodeMeasurement, String> {
 
 /// Blocking: reads the usage of the node and of the agent.
 fn assemble(api: &NodeApi, listed: Vec<ServedPod>, mut usage: RuntimeUsage) -> NodeMeasurement {
-    let (mut node, mut agent) = (machine::node(), machine::agent());
+    let (mut node, mut agent) = (machine::node(Depth::Usage), machine::agent(Depth::Usage));
     api.rates.set_all(&mut usage);
     if let Some(agent) = &mut agent {
         api.rates.set(Consumer::Agent, agent);

@@ -212,7 +212,7 @@ impl Cgroup {
 
     /// The files in which the kernel counts what the cgroup uses.
     pub(super) fn files(&self) -> CgroupFiles {
-        CgroupFiles::Unified(self.path.clone())
+        CgroupFiles::unified(&self.path)
     }
 
     /// Whether the kernel killed a process in the cgroup because memory ran out.

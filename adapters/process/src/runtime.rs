@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_host::disk_usage;
 use podwright_host::log::{OpenLog, WritesLogs};
-use podwright_host::stats::{RuntimeStats, RuntimeUsage};
+use podwright_host::stats::{Depth, RuntimeStats, RuntimeUsage};
 use podwright_host::streaming::{Opened, StreamError, StreamRequest, StreamingRuntime};
 use podwright_model::ids::{ContainerId, PodUid, SandboxId};
 use podwright_model::pod::PodObject;
@@ -312,10 +312,10 @@ impl ProcessRuntime {
 }
 
 impl RuntimeStats for ProcessRuntime {
-    fn usage<'a>(&'a self, _: &'a [Arc<PodObject>]) -> BoxFuture<'a, Result<RuntimeUsage, RuntimeError>> {
+    fn usage<'a>(&'a self, _: &'a [Arc<PodObject>], depth: Depth) -> BoxFuture<'a, Result<RuntimeUsage, RuntimeError>> {
         let running = self.shared.table.running();
         async move {
-            let measured = disk_usage::blocking(move || Ok(stats::usage_of(&running))).await;
+            let measured = disk_usage::blocking(move || Ok(stats::usage_of(&running, depth))).await;
             measured.map_err(failed("cannot measure the containers"))
         }
         .boxed()

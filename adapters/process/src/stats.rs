@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use podwright_host::stats::kernel_file::bytes;
-use podwright_host::stats::{CgroupFiles, ContainerUsage, MemoryUsage, RuntimeUsage, Usage};
+use podwright_host::stats::{CgroupFiles, ContainerUsage, Depth, MemoryUsage, RuntimeUsage, Usage};
 use rustix::param::clock_ticks_per_second;
 use rustix::process::Pid;
 
@@ -15,20 +15,20 @@ use super::procfs;
 use super::record::{self, RunRecord, ShimRecord};
 
 /// The usage of containers, and of the cgroup that contains their cgroups. A container that was removed is left out. Blocks.
-pub(super) fn usage_of(running: &[Arc<Container>]) -> RuntimeUsage {
+pub(super) fn usage_of(running: &[Arc<Container>], depth: Depth) -> RuntimeUsage {
     let runs = running.iter().filter_map(|container| Some((container, record::read(&container.files.run()).ok()?)));
     let runs: Vec<(&Arc<Container>, RunRecord)> = runs.collect();
     let parent = runs.iter().find_map(|(_, run)| Some(run.cgroup.as_ref()?.path.parent()?.to_owned()));
     RuntimeUsage {
-        containers: runs.iter().map(|(container, run)| of_container(container, run)).collect(),
-        all_pods: parent.and_then(|parent| CgroupFiles::Unified(parent).usage()),
+        containers: runs.iter().map(|(container, run)| of_container(container, run, depth)).collect(),
+        all_pods: parent.and_then(|parent| CgroupFiles::unified(&parent).usage(depth)),
         ..RuntimeUsage::default()
     }
 }
 
-fn of_container(container: &Container, run: &RunRecord) -> ContainerUsage {
+fn of_container(container: &Container, run: &RunRecord, depth: Depth) -> ContainerUsage {
     let processes = processes_of(container, run);
-    let counted = run.cgroup.as_ref().and_then(|cgroup| cgroup.files().usage()).unwrap_or_else(Usage::now);
+    let counted = run.cgroup.as_ref().and_then(|cgroup| cgroup.files().usage(depth)).unwrap_or_else(Usage::now);
     // A cgroup without a memory controller counts the CPU time only.
     let is_complete = counted.cpu.is_some() && counted.memory.working_set.is_some();
     ContainerUsage {

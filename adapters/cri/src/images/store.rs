@@ -9,6 +9,7 @@ use podwright_ports::{DiskUsage, FileSystemSpace, ImageNeed, NamedImage, Runtime
 use tokio::time::Instant;
 
 use super::Images;
+use crate::client::Client;
 use crate::inspect::PodFilter;
 use crate::remove::ignore_not_found;
 use crate::stats::{file_system_usage, mountpoint};
@@ -91,8 +92,7 @@ impl Images {
         Ok(images.into_iter().map(named).collect())
     }
 
-    /// The images of sandboxes, by ID and by name. Runtimes report them only in the verbose status, so the adapter reads the
-    /// status of each sandbox once.
+    /// The images of sandboxes, by ID and by name. The adapter reads the status of each sandbox once.
     async fn sandbox_images(&self) -> Result<HashSet<String>, RuntimeError> {
         let sandboxes = self.inner.sandboxes(PodFilter::All).await?;
         let present: HashSet<String> = sandboxes.into_iter().map(|sandbox| sandbox.id).collect();
@@ -104,9 +104,8 @@ impl Images {
         };
         let mut failed = None;
         for pod_sandbox_id in new {
-            let request = v1::PodSandboxStatusRequest { pod_sandbox_id: pod_sandbox_id.clone(), verbose: true };
-            let info = match self.inner.client.pod_sandbox_status(request).await {
-                Ok(answer) => answer.info,
+            let image = match sandbox_image(&self.inner.client, pod_sandbox_id.clone()).await {
+                Ok(image) => image,
                 Err(RuntimeError::NotFound(_)) => continue,
                 Err(error @ RuntimeError::Unreachable(_)) => return Err(error),
                 // One timeout may be one broken sandbox. After two in a row, the remaining calls would only take time too.
@@ -124,7 +123,7 @@ impl Images {
                 }
             };
             let mut known = self.sandbox_images.lock();
-            known.images.extend(info.get("info").and_then(|info| image_of_sandbox(info)));
+            known.images.extend(image);
             known.logged.remove(&pod_sandbox_id);
             known.inspected.insert(pod_sandbox_id);
         }
@@ -187,6 +186,16 @@ impl Images {
         let image = Some(v1::ImageSpec { image: id.as_str().to_owned(), ..Default::default() });
         ignore_not_found(self.inner.client.remove_image(v1::RemoveImageRequest { image }).await.map(|_| ()))
     }
+}
+
+/// The name of the image of a sandbox; `None` if the runtime does not report it. Runtimes report it only in the verbose status.
+///
+/// # Errors
+/// The errors of the runtime.
+pub(crate) async fn sandbox_image(client: &Client, pod_sandbox_id: String) -> Result<Option<String>, RuntimeError> {
+    let request = v1::PodSandboxStatusRequest { pod_sandbox_id, verbose: true };
+    let info = client.pod_sandbox_status(request).await?.info;
+    Ok(info.get("info").and_then(|info| image_of_sandbox(info)))
 }
 
 /// The image name in the verbose status of a sandbox. containerd and CRI-O use the same JSON field.

@@ -73,7 +73,9 @@ fn what_the_kernel_counts_goes_before_what_the_runtime_reports() {
     let pod = pod_with(json!({"uid": "u"}), json!({"containers": [{"name": "main"}]}));
     let without_cgroup = pod_with(json!({"uid": "v"}), json!({"containers": [{"name": "main"}]}));
     let mut found = reported(vec![container("a", 40), container("b", 40), container("c", 0)]);
-    add_counted(&mut found, &CgroupTree::at(dir.path()), &facts().cgroups, &[pod.clone(), without_cgroup]);
+    let pods = [pod.clone(), without_cgroup];
+    let tree = CgroupTree::at(dir.path());
+    add_counted(&mut found, &tree, &facts().cgroups, &pods, &HashMap::new(), Depth::Usage);
 
     let values = |usage: &Usage| (usage.cpu, usage.memory.working_set, usage.memory.available);
     assert_eq!(found.all_pods.as_ref().map(values), Some((Some(1_000_000), Some(1000), None)));
@@ -138,4 +140,72 @@ fn default_interface_of_a_pod_is_listed_once() {
         assert_eq!(names, [("eth0", Some(1), None), ("net1", Some(2), None)]);
         assert_eq!(found.default.unwrap().name, "eth0");
     }
+}
+
+#[test]
+fn network_of_a_pod_is_that_of_its_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = std::process::id().to_string();
+    for (pod, cgroup, process) in [
+        ("podu", "cri-containerd-pause.scope", own.as_str()),
+        // No process has this id.
+        ("podu", "cri-containerd-a.scope", "4294967295"),
+        ("podv", "cri-containerd-b.scope", own.as_str()),
+        ("podh", "cri-containerd-pause.scope", own.as_str()),
+        ("podw", "cri-containerd-c.scope", own.as_str()),
+    ] {
+        let path = dir.path().join("kubepods/besteffort").join(pod);
+        fs::create_dir_all(path.join(cgroup)).unwrap();
+        fs::write(path.join("memory.current"), "1000\n").unwrap();
+        fs::write(path.join(cgroup).join("cgroup.procs"), format!("{process}\n")).unwrap();
+        fs::write(path.join(cgroup).join("memory.current"), "1000\n").unwrap();
+    }
+    let pod = |uid: &str, host_network: bool| {
+        pod_with(json!({"uid": uid}), json!({"hostNetwork": host_network, "containers": [{"name": "main"}]}))
+    };
+    let pods = [pod("u", false), pod("v", false), pod("h", true), pod("w", false)];
+    // The sandbox of the second pod has no process, and that of the last one is not listed yet.
+    let sandboxes = [("u", "pause"), ("v", "none"), ("h", "pause")];
+    let sandboxes = HashMap::from(sandboxes.map(|(pod, sandbox)| (PodUid::new(pod), SandboxId::from(sandbox))));
+    let tree = CgroupTree::at(dir.path());
+    let measured = |depth| {
+        let mut found = reported(vec![container("a", 0), container("b", 0)]);
+        add_counted(&mut found, &tree, &facts().cgroups, &pods, &sandboxes, depth);
+        found
+    };
+    let found = measured(Depth::Details);
+    let networks = found.networks.iter().map(|network| {
+        let PodNetwork { pod, sandbox, cgroup, .. } = network;
+        (pod.to_string(), sandbox.to_string(), cgroup.clone())
+    });
+    let cgroup = "/kubepods/besteffort/podu/cri-containerd-pause.scope".to_owned();
+    assert_eq!(
+        networks.collect::<Vec<_>>(),
+        [("u".to_owned(), "pause".to_owned(), Some(cgroup)), ("v".to_owned(), "none".to_owned(), None)]
+    );
+    assert!(found.containers[0].usage.details.is_some());
+    let found = measured(Depth::Usage);
+    assert!(found.networks.is_empty() && found.containers[0].usage.details.is_none(), "{found:?}");
+}
+
+#[test]
+fn network_belongs_to_the_newest_sandbox_that_is_ready() {
+    let sandbox = |id: &str, pod: &str, attempt, state: v1::PodSandboxState| {
+        let labels = [(labels::POD_UID, pod), (labels::POD_NAMESPACE, "n"), (labels::POD_NAME, pod)];
+        v1::PodSandbox {
+            id: id.into(),
+            metadata: Some(v1::PodSandboxMetadata { attempt, ..Default::default() }),
+            state: state.into(),
+            labels: v1::entries(labels.map(|(key, value)| (key.to_owned(), value.to_owned()))),
+            ..Default::default()
+        }
+    };
+    let (ready, ended) = (v1::PodSandboxState::SandboxReady, v1::PodSandboxState::SandboxNotready);
+    let found = ready_sandboxes(vec![
+        sandbox("1", "u", 0, ready),
+        sandbox("2", "u", 1, ready),
+        sandbox("3", "u", 2, ended),
+        sandbox("4", "v", 0, ended),
+    ]);
+    assert_eq!(found, HashMap::from([(PodUid::new("u"), SandboxId::from("2"))]));
 }

@@ -25,6 +25,7 @@ use super::super::v1::image_service_server::ImageServiceServer;
 use super::super::v1::runtime_service_server::RuntimeServiceServer;
 use super::super::{CriConfig, CriRuntime, NodeSettings, VerificationPolicy, v1};
 use crate::adoption::AdoptedPods;
+use crate::client::Client;
 
 /// The answer to a create call. The default is `Created`.
 pub(super) enum CreateAnswer {
@@ -157,6 +158,12 @@ impl FakeRuntime {
         edit(&mut config);
         let runtime = CriRuntime::open(config).unwrap();
         FakeRuntime { runtime, service, recorded_events, events: Mutex::new(Some(events)), root }
+    }
+
+    /// Another client of the server.
+    pub(super) fn client(&self) -> Client {
+        let socket = self.root.path().join("c.sock");
+        Client::new(socket.to_str().unwrap().parse().unwrap(), Metrics::new()).unwrap()
     }
 
     pub(super) fn script(&self, answers: impl IntoIterator<Item = CreateAnswer>) {

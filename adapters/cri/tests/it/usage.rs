@@ -5,7 +5,7 @@ use std::time::Duration;
 use podwright_containerd::Containerd;
 use podwright_containerd::image::BUSYBOX;
 use podwright_fixtures::processes::script;
-use podwright_host::stats::RuntimeStats;
+use podwright_host::stats::{Depth, RuntimeStats, Usage};
 use podwright_model::ids::ContainerId;
 use podwright_model::pod::PodObject;
 use podwright_ports::{ContainerConfig, ContainerRuntime, ImageRequest, PodCgroups, SandboxConfig};
@@ -38,7 +38,7 @@ async fn cri_containers_and_pods_are_measured_by_their_cgroups() {
         ids.push(id);
     }
 
-    let found = runtime.usage(std::slice::from_ref(&pod)).await.unwrap();
+    let found = runtime.usage(std::slice::from_ref(&pod), Depth::Details).await.unwrap();
     let of_container = |id: &ContainerId| found.containers.iter().find(|container| container.id == *id).unwrap();
     let [free, limited] = [&ids[0], &ids[1]].map(of_container);
     for container in [free, limited] {
@@ -47,7 +47,13 @@ async fn cri_containers_and_pods_are_measured_by_their_cgroups() {
         assert!(memory.working_set <= memory.used && memory.faults > Some(0), "{container:?}");
         assert!(memory.resident.is_some() && memory.major_faults.is_some() && memory.swap.is_some(), "{container:?}");
         assert!(container.processes >= Some(2), "the shell and its child: {container:?}");
+        let details = container.usage.details.as_ref().unwrap();
+        assert!(details.path.contains(container.id.as_str()) && details.memory.cache.is_some(), "{details:?}");
+        assert!(details.cpu.user.is_some() && details.cpu.system.is_some(), "{details:?}");
     }
+    let limit = |usage: &Usage| usage.details.as_ref().unwrap().limits.memory;
+    assert_eq!((limit(&free.usage), limit(&limited.usage)), (Some(0), Some(64 << 20)));
+    assert_eq!(found.networks, [], "the pod shares the network of the node");
     assert_eq!(free.usage.memory.available, None);
     let available = limited.usage.memory.available.unwrap();
     assert_eq!(available, (64 << 20) - limited.usage.memory.working_set.unwrap());

@@ -3,19 +3,29 @@
 //!
 //! The meaning of each value is that of a kubelet (cAdvisor, `container/libcontainer/handler.go` and `container/common/helpers.go`).
 
-use std::fs;
+mod details;
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use podwright_model::time::Time;
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::kernel_file::value;
-use super::{MemoryUsage, Pressure, Stall, StallTime, Usage};
+use super::{Depth, MemoryUsage, Pressure, Stall, StallTime, Usage};
 
 /// Reads a file of a cgroup by its name. `None` if the kernel does not have the file, or does not permit to read it.
-type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
+type Read<'a> = &'a dyn Fn(&'static str) -> Option<String>;
 
 /// A limit above this value means that there is none: the kernel rounds the largest value to pages (`isMemoryUnlimited`, kubelet 1.36).
 const UNLIMITED: u64 = 1 << 62;
+
+/// Where the cgroup file system is mounted, and where its version 2 is mounted beside version 1.
+const MOUNT: &str = "/sys/fs/cgroup";
+const UNIFIED_MOUNT: &str = "/sys/fs/cgroup/unified";
 
 /// The cgroups of a machine.
 #[derive(Clone, Debug)]
@@ -27,7 +37,7 @@ pub struct CgroupTree {
 impl CgroupTree {
     /// The cgroups of this machine.
     pub fn of_machine() -> Self {
-        CgroupTree::at(Path::new("/sys/fs/cgroup"))
+        CgroupTree::at(Path::new(MOUNT))
     }
 
     /// The cgroups of the file system that is mounted at `mount`.
@@ -39,12 +49,8 @@ impl CgroupTree {
 
     /// The cgroup of this path below the root, such as `/` and `/kubepods/burstable`.
     pub fn cgroup(&self, path: &str) -> CgroupFiles {
-        let below = |tree: PathBuf| tree.join(path.trim_start_matches('/'));
-        if self.is_unified {
-            CgroupFiles::Unified(below(self.mount.clone()))
-        } else {
-            CgroupFiles::Split { cpu: below(self.mount.join("cpuacct")), memory: below(self.mount.join("memory")) }
-        }
+        let path = path.trim_start_matches('/').into();
+        CgroupFiles { mount: self.mount.clone(), path, is_unified: self.is_unified }
     }
 
     /// The cgroup of this process. `None` if its CPU time and its memory are counted in different cgroups: one of them also counts
@@ -70,56 +76,76 @@ fn own_path(text: &str, is_unified: bool) -> Option<&str> {
     (!path.starts_with("/..")).then_some(path)
 }
 
-/// The directories of one cgroup.
+/// The files of one cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CgroupFiles {
-    /// The directory of version 2.
-    Unified(PathBuf),
-    /// The directories of the controllers `cpuacct` and `memory` of version 1.
-    Split {
-        /// Counts CPU time.
-        cpu: PathBuf,
-        /// Counts memory.
-        memory: PathBuf,
-    },
+pub struct CgroupFiles {
+    mount: PathBuf,
+    /// Below the mount, or below the directory of each controller in it.
+    path: PathBuf,
+    is_unified: bool,
 }
 
 impl CgroupFiles {
+    /// The cgroup of version 2 with this directory.
+    pub fn unified(dir: &Path) -> Self {
+        let below = |mount: &str| Some((PathBuf::from(mount), dir.strip_prefix(mount).ok()?.to_owned()));
+        let found = [UNIFIED_MOUNT, MOUNT, "/"].into_iter().find_map(below);
+        let (mount, path) = found.unwrap_or((PathBuf::new(), dir.to_owned()));
+        CgroupFiles { mount, path, is_unified: true }
+    }
+
     /// What the cgroup uses at present; `None` if the cgroup does not exist. Blocks.
-    pub fn usage(&self) -> Option<Usage> {
-        let usage = match self {
-            CgroupFiles::Unified(dir) => Usage {
-                cpu: unified_cpu(&reader(dir)),
-                memory: unified_memory(&reader(dir)),
-                pressure: pressure(&reader(dir)),
+    pub fn usage(&self, depth: Depth) -> Option<Usage> {
+        let read = self.reader();
+        let usage = match self.is_unified {
+            true => Usage {
+                cpu: unified_cpu(&read),
+                memory: unified_memory(&read),
+                pressure: pressure(&read),
                 ..Usage::now()
             },
-            CgroupFiles::Split { cpu, memory } => Usage {
-                cpu: number(&reader(cpu), "cpuacct.usage"),
-                memory: split_memory(&reader(memory)),
-                ..Usage::now()
-            },
+            false => Usage { cpu: number(&read, "cpuacct.usage"), memory: split_memory(&read), ..Usage::now() },
         };
         let exists = usage.cpu.is_some() || usage.memory.working_set.is_some();
-        exists.then(|| Usage { created: self.created(), ..usage })
+        let details = || match self.is_unified {
+            true => details::unified(self.path(), &read),
+            false => details::split(self.path(), &read),
+        };
+        exists.then(|| Usage {
+            created: self.created(),
+            details: (depth == Depth::Details).then(|| Box::new(details())),
+            ..usage
+        })
     }
 
     /// The memory of the cgroup, without values if nothing counts it. Blocks.
     pub fn memory(&self) -> MemoryUsage {
-        match self {
-            CgroupFiles::Unified(dir) => unified_memory(&reader(dir)),
-            CgroupFiles::Split { memory, .. } => split_memory(&reader(memory)),
-        }
+        let read = self.reader();
+        if self.is_unified { unified_memory(&read) } else { split_memory(&read) }
+    }
+
+    /// The path below the root of the tree, such as `/kubepods`.
+    pub fn path(&self) -> String {
+        format!("/{}", self.path.display())
     }
 
     /// The number of processes in the cgroup and in the cgroups below it; `None` if the cgroup does not exist. Blocks.
     pub fn processes(&self) -> Option<u64> {
-        let processes = reader(self.dir())("cgroup.procs")?.lines().count() as u64;
+        let processes = self.reader()(PROCESSES)?.lines().count() as u64;
         Some(self.children().iter().filter_map(|(_, child)| child.processes()).fold(processes, u64::saturating_add))
+    }
+
+    /// The process id of a process in the cgroup; `None` if it has none. Blocks.
+    pub fn first_process(&self) -> Option<u32> {
+        self.reader()(PROCESSES)?.lines().find_map(|line| line.parse().ok())
     }
 
     /// The cgroups directly below this one, with their names. Blocks.
     pub fn children(&self) -> Vec<(String, CgroupFiles)> {
+        // A directory has two links of its own, and one for each directory in it. Some file systems that are used in tests count none.
+        if fs::metadata(self.dir()).is_ok_and(|dir| dir.nlink() == 2) {
+            return Vec::new();
+        }
         let entries = fs::read_dir(self.dir()).into_iter().flatten().flatten();
         let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         dirs.filter_map(|dir| dir.file_name().into_string().ok())
@@ -128,32 +154,67 @@ impl CgroupFiles {
     }
 
     fn child(&self, name: &str) -> CgroupFiles {
-        match self {
-            CgroupFiles::Unified(dir) => CgroupFiles::Unified(dir.join(name)),
-            CgroupFiles::Split { cpu, memory } => CgroupFiles::Split { cpu: cpu.join(name), memory: memory.join(name) },
-        }
+        CgroupFiles { path: self.path.join(name), ..self.clone() }
     }
 
-    fn dir(&self) -> &Path {
-        let (CgroupFiles::Unified(dir) | CgroupFiles::Split { memory: dir, .. }) = self;
-        dir
+    /// The directory that counts memory, which is the only one in version 2.
+    fn dir(&self) -> PathBuf {
+        self.dir_of("memory")
+    }
+
+    fn dir_of(&self, controller: &str) -> PathBuf {
+        match self.is_unified {
+            true => self.mount.join(&self.path),
+            false => self.mount.join(controller).join(&self.path),
+        }
     }
 
     /// When the cgroup was created. The time of the directory changes with each cgroup below it, that of the file does not.
     fn created(&self) -> Option<Time> {
-        let file = match self {
-            CgroupFiles::Unified(_) => "cgroup.events",
-            CgroupFiles::Split { .. } => "cgroup.clone_children",
-        };
-        let times = [self.dir().to_owned(), self.dir().join(file)].into_iter();
+        let (dir, file) = (self.dir(), if self.is_unified { "cgroup.events" } else { "cgroup.clone_children" });
+        let times = [dir.join(file), dir].into_iter();
         let times = times.filter_map(|path| jiff::Timestamp::try_from(fs::metadata(path).ok()?.modified().ok()?).ok());
         times.min().map(Time::from_timestamp)
     }
+
+    /// Reads each file once: a file that is requested again has the same text.
+    fn reader(&self) -> impl Fn(&'static str) -> Option<String> {
+        // With version 1, each file is in the directory of its controller.
+        let dir = self.is_unified.then(|| openat(CWD, self.dir(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok());
+        let texts: RefCell<Vec<(&'static str, Option<String>)>> = RefCell::default();
+        move |file| {
+            let known = texts.borrow().iter().find(|(name, _)| *name == file).map(|(_, text)| text.clone());
+            known.unwrap_or_else(|| {
+                let text = match &dir {
+                    Some(Some(dir)) => openat(dir, file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+                        .map_err(io::Error::from)
+                        .and_then(|file| text(file.into()))
+                        .ok(),
+                    Some(None) => None,
+                    None => {
+                        let controller = file.split('.').next().filter(|name| *name != "cgroup").unwrap_or("memory");
+                        File::open(self.dir_of(controller).join(file)).and_then(text).ok()
+                    }
+                };
+                texts.borrow_mut().push((file, text.clone()));
+                text
+            })
+        }
+    }
 }
 
-/// Reads the files of a directory.
-fn reader(dir: &Path) -> impl Fn(&str) -> Option<String> {
-    move |file| fs::read_to_string(dir.join(file)).ok()
+/// The file with the processes of a cgroup.
+const PROCESSES: &str = "cgroup.procs";
+
+/// The text of a file of the kernel. Its size is not known before it is read.
+fn text(mut file: File) -> io::Result<String> {
+    let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
+    loop {
+        match file.read(&mut chunk)? {
+            0 => return String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into()),
+            read => bytes.extend_from_slice(&chunk[..read]),
+        }
+    }
 }
 
 fn unified_cpu(read: Read<'_>) -> Option<u64> {
@@ -212,7 +273,7 @@ fn split_memory(read: Read<'_>) -> MemoryUsage {
 }
 
 fn pressure(read: Read<'_>) -> Pressure {
-    let of = |file: &str| stall(&read(file)?);
+    let of = |file: &'static str| stall(&read(file)?);
     Pressure { cpu: of("cpu.pressure"), memory: of("memory.pressure"), io: of("io.pressure") }
 }
 
@@ -234,11 +295,11 @@ fn stall(text: &str) -> Option<Stall> {
 }
 
 /// The limit in a file; `None` if it is `max`, or above [`UNLIMITED`].
-fn limit(read: Read<'_>, file: &str) -> Option<u64> {
+fn limit(read: Read<'_>, file: &'static str) -> Option<u64> {
     number(read, file).filter(|limit| *limit <= UNLIMITED)
 }
 
-fn number(read: Read<'_>, file: &str) -> Option<u64> {
+fn number(read: Read<'_>, file: &'static str) -> Option<u64> {
     read(file)?.trim().parse().ok()
 }
 

@@ -7,13 +7,13 @@ use rustix::param::clock_ticks_per_second;
 use super::fields::RlimitStats;
 use podwright_host::node_meter::LinuxNodeMeter;
 use podwright_host::stats::kernel_file::{bytes, value};
-use podwright_host::stats::{CgroupTree, MemoryUsage, Usage};
+use podwright_host::stats::{CgroupTree, Depth, MemoryUsage, Usage};
 use podwright_ports::NodeMeter;
 
 /// What the machine uses. Blocks.
-pub(super) fn node() -> Usage {
+pub(super) fn node(depth: Depth) -> Usage {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let mut usage = CgroupTree::of_machine().cgroup("/").usage().unwrap_or_else(Usage::now);
+    let mut usage = CgroupTree::of_machine().cgroup("/").usage(depth).unwrap_or_else(Usage::now);
     // Unlike a cgroup, this file also counts the machine if the agent is in a container.
     usage.cpu = busy_ticks(&read("/proc/stat"))
         .map(|ticks| ticks.saturating_mul(1_000_000_000 / clock_ticks_per_second().max(1)));
@@ -26,8 +26,8 @@ pub(super) fn node() -> Usage {
 }
 
 /// What the agent uses; `None` if it has no cgroup of its own. Blocks.
-pub(super) fn agent() -> Option<Usage> {
-    CgroupTree::of_machine().own()?.usage()
+pub(super) fn agent(depth: Depth) -> Option<Usage> {
+    CgroupTree::of_machine().own()?.usage(depth)
 }
 
 /// The process ids of the machine.
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_measured() {
-        let Usage { cpu, memory, .. } = node();
+        let Usage { cpu, memory, .. } = node(Depth::Usage);
         assert!(cpu > Some(0) && process_ids().is_some());
         let MemoryUsage { working_set, used, resident, available, faults, major_faults, swap, swap_available } = memory;
         for value in [working_set, used, resident, available, faults, major_faults, swap, swap_available] {

@@ -82,6 +82,7 @@ fn measured(change: impl Fn(&mut Usage)) -> Summary {
         pods: [(PodUid::new("u"), usage())].into(),
         all_pods: Some(usage()),
         containers: vec![container],
+        ..RuntimeUsage::default()
     };
     let node = NodeStats {
         system_containers: assembly::system_containers(Some(&usage()), &runtime, Time::ZERO, Time::ZERO),
@@ -102,10 +103,19 @@ fn node(change: impl Fn(&mut Usage)) -> Summary {
         rx_errors: Some(0),
         tx_bytes: Some(2),
         tx_errors: Some(0),
+        ..InterfaceUsage::default()
     };
     let network = || {
         let (default, interfaces) = (Some(eth0.clone()), vec![eth0.clone()]);
-        Some(network::of_pod(PodNetwork { pod: PodUid::new("u"), at: Time::ZERO, default, interfaces }))
+        Some(network::of_pod(PodNetwork {
+            pod: PodUid::new("u"),
+            sandbox: "s".into(),
+            cgroup: None,
+            image: None,
+            at: Time::ZERO,
+            default,
+            interfaces,
+        }))
     };
     let volume = VolumeSpace {
         name: "cache".to_owned(),

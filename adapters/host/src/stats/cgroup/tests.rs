@@ -1,7 +1,7 @@
 use super::*;
 
 /// The files of a pod's cgroup of version 2, with a limit of 80 MB and 20 MB of swap space.
-const UNIFIED: [(&str, &str); 9] = [
+pub(super) const UNIFIED: [(&str, &str); 9] = [
     ("cpu.stat", "usage_usec 2500000\nuser_usec 1500000\nsystem_usec 1000000\ncore_sched.force_idle_usec 0\n"),
     ("memory.current", "30000000\n"),
     (
@@ -26,7 +26,7 @@ const UNIFIED: [(&str, &str); 9] = [
 ];
 
 /// The files of a pod's cgroup of version 1, with a limit of 80 MB of memory and of 100 MB with swap space.
-const SPLIT: [(&str, &str); 5] = [
+pub(super) const SPLIT: [(&str, &str); 5] = [
     ("cpuacct.usage", "2500000000\n"),
     ("memory.usage_in_bytes", "30000000\n"),
     (
@@ -39,7 +39,7 @@ const SPLIT: [(&str, &str); 5] = [
 ];
 
 /// The files of a cgroup, with other texts for some of them. A file with an empty text does not exist.
-fn files(
+pub(super) fn files(
     texts: &[(&'static str, &'static str)],
     other: &[(&'static str, &'static str)],
 ) -> impl Fn(&str) -> Option<String> {
@@ -140,6 +140,7 @@ fn both_versions_of_the_cgroup_file_system_are_read() {
         ("a/cgroup.procs", "1\n2\n"),
         ("a/b/cgroup.procs", "3\n"),
         ("a/memory.current", "100\n"),
+        ("a/pids.current", "5\n"),
     ]);
     let split = tree(&[
         ("memory/memory.usage_in_bytes", "1000\n"),
@@ -147,17 +148,22 @@ fn both_versions_of_the_cgroup_file_system_are_read() {
         ("memory/a/cgroup.procs", "1\n2\n"),
         ("memory/a/b/cgroup.procs", "3\n"),
         ("cpuacct/a/cpuacct.usage", "7000\n"),
+        ("pids/a/pids.current", "5\n"),
     ]);
     for (_dir, tree) in [unified, split] {
         let found = tree.cgroup("/a");
-        let usage = found.usage().unwrap();
+        let usage = found.usage(Depth::Usage).unwrap();
         assert_eq!((usage.cpu, usage.memory.used), (Some(7000), Some(100)), "{found:?}");
         assert!(usage.created > Some(Time::ZERO) && usage.created <= Some(Usage::now().at), "{usage:?}");
         assert_eq!(found.memory(), usage.memory);
-        assert_eq!(found.processes(), Some(3));
+        assert_eq!((found.processes(), found.first_process()), (Some(3), Some(1)));
+        assert_eq!(usage.details, None);
+        let details = found.usage(Depth::Details).unwrap().details.unwrap();
+        assert_eq!((details.path.as_str(), details.threads), ("/a", Some(5)));
         let children = found.children();
         assert_eq!(children, [("b".to_owned(), tree.cgroup("/a/b"))]);
-        assert_eq!((tree.cgroup("/none").usage(), tree.cgroup("/none").processes()), (None, None));
+        let none = tree.cgroup("/none");
+        assert_eq!((none.usage(Depth::Details), none.processes(), none.first_process()), (None, None, None));
     }
 }
 
@@ -170,4 +176,24 @@ fn process_has_one_cgroup_for_its_time_and_its_memory() {
     assert_eq!(own_path(split, false), Some("/a"));
     // The CPU time of all processes of the machine is counted together.
     assert_eq!(own_path("5:memory:/a\n4:cpu,cpuacct:/\n", false), None);
+}
+
+#[test]
+fn cgroup_of_a_directory_has_its_path_below_the_mount() {
+    for (dir, path) in [
+        ("/sys/fs/cgroup/podwright/a", "/podwright/a"),
+        ("/sys/fs/cgroup/unified/podwright/a", "/podwright/a"),
+        ("/sys/fs/cgroup", "/"),
+        ("/mnt/cgroup2/a", "/mnt/cgroup2/a"),
+    ] {
+        let files = CgroupFiles::unified(Path::new(dir));
+        assert_eq!((files.path().as_str(), files.dir().as_path()), (path, Path::new(dir)), "{dir}");
+    }
+}
+
+#[test]
+fn long_file_is_read_to_its_end() {
+    let long = "7\n".repeat(9000);
+    let (_dir, tree) = tree(&[("a/cgroup.procs", long.as_str())]);
+    assert_eq!(tree.cgroup("/a").processes(), Some(9000));
 }
