@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::files::ContainerFiles;
 use super::record::{ContainerRecord, ExitRecord, StartedRecord, User};
+use super::stats::HighestCounts;
 
 /// One container. A container runs at most once; the next attempt is another container.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(super) struct Container {
     pub(super) run: Mutex<RunState>,
     /// The time at which the container is killed; `None` until a stop is requested.
     pub(super) stop: Mutex<Option<Instant>>,
+    /// What its processes have used, as last measured.
+    pub(super) counts: Mutex<HighestCounts>,
     /// Notifies waiters when `run` or `stop` changes.
     pub(super) changed: Notify,
 }
@@ -83,6 +86,7 @@ impl Container {
             files,
             run: Mutex::new(run),
             stop: Mutex::new(None),
+            counts: Mutex::default(),
             changed: Notify::new(),
         })
     }

@@ -31,11 +31,30 @@ fn of_container(container: &Container, run: &RunRecord, depth: Depth) -> Contain
     let counted = run.cgroup.as_ref().and_then(|cgroup| cgroup.files().usage(depth)).unwrap_or_else(Usage::now);
     // A cgroup without a memory controller counts the CPU time only.
     let is_complete = counted.cpu.is_some() && counted.memory.working_set.is_some();
-    ContainerUsage {
-        id: container.id.clone(),
-        usage: if is_complete { counted } else { counted.or(of_processes(&processes)) },
-        processes: Some(processes.len() as u64),
-        layer: None,
+    let mut usage = if is_complete { counted } else { counted.or(of_processes(&processes)) };
+    container.counts.lock().raise(&mut usage);
+    ContainerUsage { id: container.id.clone(), usage, processes: Some(processes.len() as u64), layer: None }
+}
+
+/// The highest counts of a container so far. The sum over its processes decreases when one of them ends, and collectors of metrics take a
+/// lower count for a new start from zero.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HighestCounts {
+    cpu: Option<u64>,
+    faults: Option<u64>,
+    major_faults: Option<u64>,
+}
+
+impl HighestCounts {
+    /// Replaces the counts of a usage that are lower than before.
+    fn raise(&mut self, usage: &mut Usage) {
+        let Usage { cpu, memory: MemoryUsage { faults, major_faults, .. }, .. } = usage;
+        for (highest, count) in
+            [(&mut self.cpu, cpu), (&mut self.faults, faults), (&mut self.major_faults, major_faults)]
+        {
+            *highest = (*highest).max(*count);
+            *count = *highest;
+        }
     }
 }
 
@@ -103,6 +122,21 @@ mod tests {
         assert_eq!(fields(stat, CPU_TICKS), Some(37));
         assert_eq!((fields(stat, FAULTS), fields(stat, MAJOR_FAULTS)), (Some(127), Some(7)));
         assert_eq!(fields("nonsense", CPU_TICKS), None);
+    }
+
+    #[test]
+    fn counts_of_a_container_never_decrease() {
+        let mut highest = HighestCounts::default();
+        let raised = [(Some(9), Some(4)), (Some(7), None), (None, Some(6))].map(|(cpu, faults)| {
+            let memory = MemoryUsage { faults, major_faults: faults, working_set: cpu, ..MemoryUsage::default() };
+            let mut usage = Usage { cpu, memory, ..Usage::default() };
+            highest.raise(&mut usage);
+            let MemoryUsage { faults, major_faults, working_set, .. } = usage.memory;
+            [usage.cpu, faults, major_faults, working_set]
+        });
+        let expected = [[Some(9), Some(4), Some(4), Some(9)], [Some(9), Some(4), Some(4), Some(7)]];
+        assert_eq!(raised[..2], expected);
+        assert_eq!(raised[2], [Some(9), Some(6), Some(6), None]);
     }
 
     #[test]
