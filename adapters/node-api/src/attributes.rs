@@ -82,6 +82,7 @@ mod tests {
             ("/stats/summary", &["stats"]),
             ("/metrics", &["metrics"]),
             ("/metrics/resource", &["metrics"]),
+            ("/metrics/cadvisor", &["metrics"]),
             ("/logs/", &["log"]),
             ("/checkpoint/a/b/c", &["checkpoint"]),
             ("/exec/ns/pod/container", &["proxy"]),

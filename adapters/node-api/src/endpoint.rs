@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::NodeSystemInfo;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::ResolvesServerCert;
@@ -81,6 +82,8 @@ pub struct NodeApiContent {
     pub streams: Arc<dyn StreamingRuntime>,
     /// Measures the containers.
     pub stats: Arc<dyn RuntimeStats>,
+    /// The machine and its software, as the status of the node has them.
+    pub system_info: NodeSystemInfo,
     /// The answer of `/configz`.
     pub config: Value,
 }
@@ -175,6 +178,7 @@ impl NodeApiEndpoint {
             stats: parts.stats,
             node: node.as_str().into(),
             blocking: BlockingAnswers::default(),
+            system_info: Arc::new(parts.system_info),
             config: Arc::new(parts.config),
         };
         let refusals = api.metrics.node_api.clone();

@@ -9,6 +9,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Extension, Json, Router};
+use k8s_openapi::api::core::v1::NodeSystemInfo;
 use serde_json::{Value, json};
 
 use super::access::{Gatekeeper, Refusal};
@@ -49,6 +50,8 @@ pub(super) struct NodeApi {
     pub(super) started: Time,
     /// The name of the node.
     pub(super) node: Arc<str>,
+    /// The machine and its software.
+    pub(super) system_info: Arc<NodeSystemInfo>,
     pub(super) logs: LogReaders,
     pub(super) blocking: BlockingAnswers,
     /// The answer of `/configz`.
@@ -75,6 +78,7 @@ pub(super) fn router(api: NodeApi, gatekeeper: Arc<Gatekeeper>) -> Router {
         .route("/metrics", get(metrics))
         .route("/metrics/probes", get(probe_metrics))
         .route("/metrics/resource", get(stats::resource_metrics))
+        .route("/metrics/cadvisor", get(stats::cadvisor_metrics))
         .route("/stats/summary", get(stats::summary).post(stats::summary))
         .route("/configz", get(configz))
         .route(&exec, exec_handler.clone())

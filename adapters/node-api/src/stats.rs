@@ -1,6 +1,7 @@
-//! The usage of the node, its pods and their containers: `/stats/summary` and `/metrics/resource`.
+//! The usage of the node, its pods and their containers: `/stats/summary`, `/metrics/resource` and `/metrics/cadvisor`.
 
 mod assembly;
+mod cadvisor;
 mod exposition;
 mod fields;
 mod machine;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -22,6 +24,7 @@ use jiff::Timestamp;
 
 use super::routes::NodeApi;
 use super::served_node::ServedPod;
+pub(super) use cadvisor::metrics as cadvisor_metrics;
 use fields::{FsStats, NodeStats, PodReference, Summary};
 use podwright_host::node_meter::booted;
 use podwright_host::stats::{Depth, PodNetwork, RuntimeUsage};
@@ -44,6 +47,8 @@ const SECOND_MEASUREMENT: Duration = Duration::from_secs(1);
 pub(super) struct Meters {
     cpu_and_memory: Meter<NodeMeasurement>,
     full: Meter<Summary>,
+    /// The text of `/metrics/cadvisor`.
+    cadvisor: Meter<Bytes>,
 }
 
 /// The answer of `/stats/summary`. With `only_cpu_and_memory=true`, it has nothing but CPU time, memory and swap space, as that of a

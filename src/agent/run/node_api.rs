@@ -16,6 +16,7 @@ use crate::adapters::kube::KubeReviews;
 use crate::agent::certificates::{ServingNode, ServingSource, serving};
 use crate::agent::cli::RunArgs;
 use crate::agent::configz::configz;
+use crate::agent::machine;
 use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
 use podwright_node_api::{NodeApiClients, NodeApiContent, NodeApiEndpoint, NodeApiThreads, Reviews};
@@ -76,6 +77,7 @@ impl NodeApiServer {
             can_register_plugins: Arc::new(move || view.plugins_problem().is_none()),
             streams: handles.streams,
             stats: handles.stats,
+            system_info: machine::system_info(),
             config: configz(args),
         };
         let threads = self.endpoint.start(node.to_owned(), self.clients, certificate, content, parts.stop().clone());

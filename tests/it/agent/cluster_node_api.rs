@@ -1,5 +1,6 @@
 //! The node API of the agent, requested directly and through the API server that the stand-in serves.
 
+mod cadvisor;
 pub(super) mod client;
 
 use std::fs;

@@ -73,7 +73,10 @@ pub(super) fn image_stats(usage: &FileSystemUsage) -> ImageStats {
 
 /// The newest runs of the containers with a usage, by name. Two series with the same labels would make the whole answer useless for
 /// Prometheus.
-fn newest<'a>(runs: &'a [ContainerStatus], usage: &Containers<'a>) -> Vec<(&'a ContainerStatus, &'a ContainerUsage)> {
+pub(super) fn newest<'r, 'u>(
+    runs: &'r [ContainerStatus],
+    usage: &Containers<'u>,
+) -> Vec<(&'r ContainerStatus, &'u ContainerUsage)> {
     let mut newest = BTreeMap::new();
     // The newest run is the first one.
     for run in runs {

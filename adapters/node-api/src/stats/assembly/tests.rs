@@ -15,7 +15,8 @@ pub(in crate::stats) fn pod(usage: &RuntimeUsage) -> PodStats {
     super::pod(pod_ref, None, &runs, &by_id(usage), usage.pods.get(&PodUid::new("u"))).unwrap()
 }
 
-fn run(id: &str, name: &str, started: u64) -> ContainerStatus {
+/// A run of a container, which started after so many seconds.
+pub(in crate::stats) fn run(id: &str, name: &str, started: u64) -> ContainerStatus {
     ContainerStatus {
         id: id.into(),
         sandbox: "s".into(),
