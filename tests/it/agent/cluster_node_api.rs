@@ -2,6 +2,7 @@
 
 mod cadvisor;
 pub(super) mod client;
+pub(super) mod https;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,7 +11,8 @@ use podwright_stand_in::{Grant, StandIn, User};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use self::client::{NodeClient, https};
+use self::client::NodeClient;
+use self::https::https;
 use super::harness::{Agent, AgentHome, eventually, manifest, text};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
