@@ -1,5 +1,5 @@
 //! One run of an agent with an API server: create pods that are bound to its node, wait until they are ready, measure the idle agent,
-//! delete the pods. The API server is the one of the tests and runs in this process.
+//! scrape its metrics, delete the pods. The API server is the one of the tests and runs in this process.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -7,17 +7,22 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use podwright_stand_in::{Served, StandIn};
+use podwright_stand_in::{Grant, Served, StandIn, User};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::agent::Agent;
+use super::agent::{Agent, Idle};
+use super::https::https;
 use super::{Error, Instance, PATIENCE, at, image, wait};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// How often the objects of the API server are read. A figure is late by at most this.
 const STEP: Duration = Duration::from_millis(10);
+/// How many scrapes are measured. Together they take longer than the 10 ms in which the kernel counts CPU time.
+const SCRAPES: u32 = 20;
+/// The time between two scrapes. The agent answers those within half a second with one measurement.
+const SCRAPE_EVERY: Duration = Duration::from_millis(600);
 
 /// The figures of one run of the agent.
 #[derive(Clone, Debug, Serialize)]
@@ -30,6 +35,8 @@ pub(crate) struct Figures {
     pub(crate) cpu_s: f64,
     pub(crate) rss_mib: f64,
     pub(crate) idle_millicores: f64,
+    /// CPU time of the agent for one scrape of `/metrics/cadvisor` while all pods run, in milliseconds.
+    pub(crate) scrape_ms: f64,
     /// Seconds from the first deletion until the API server has no pod.
     pub(crate) gone_all_s: f64,
     /// The agent's requests for each pod from its creation until it is gone, by verb and resource.
@@ -46,7 +53,7 @@ pub(crate) fn run(tokio: &Runtime, instance: &Instance, n: usize, rest: Duration
     let flags = [
         "--manifests".as_ref(),
         manifests.as_os_str(),
-        "--node-api=off".as_ref(),
+        "--node-api=127.0.0.1:0".as_ref(),
         "--kubeconfig".as_ref(),
         kubeconfig.as_os_str(),
     ];
@@ -61,6 +68,8 @@ pub(crate) fn run(tokio: &Runtime, instance: &Instance, n: usize, rest: Duration
     let cpu_s = agent.cpu()?.as_secs_f64();
     let mut served = pod_requests(&server);
     let idle = agent.idle(rest)?;
+    let scrapes = if rest.is_zero() { 1 } else { SCRAPES };
+    let scrape_ms = scrape(tokio, &server, &agent, &idle, scrapes)?;
     server.forget_requests();
     let begin = Instant::now();
     for number in 0..n {
@@ -83,9 +92,31 @@ pub(crate) fn run(tokio: &Runtime, instance: &Instance, n: usize, rest: Duration
         cpu_s,
         rss_mib: idle.rss_mib,
         idle_millicores: idle.millicores,
+        scrape_ms,
         gone_all_s,
         requests_per_pod,
     })
+}
+
+/// The CPU time for one scrape of `/metrics/cadvisor`, in milliseconds, without that of an idle agent.
+fn scrape(tokio: &Runtime, server: &StandIn, agent: &Agent, idle: &Idle, scrapes: u32) -> Result<f64, Error> {
+    let node = server.get("nodes", "", "bench").ok_or("the node is gone")?;
+    let port = &node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
+    let (client, url) = (https(None), format!("https://127.0.0.1:{port}/metrics/cadvisor"));
+    server.grant(Grant::new("prometheus", "get", "nodes/metrics"));
+    let token = server.token(User::new("prometheus", &[]));
+    let request = || -> Result<(), Error> {
+        let text = tokio
+            .block_on(async { client.get(&url).bearer_auth(&token).send().await?.error_for_status()?.text().await })?;
+        sleep(SCRAPE_EVERY);
+        text.contains("container=\"main\"").then_some(()).ok_or_else(|| format!("no container in\n{text}").into())
+    };
+    // The first request opens the connection, and asks the API server for the permissions.
+    request()?;
+    let (before, begin) = (agent.cpu()?, Instant::now());
+    (0..scrapes).try_for_each(|_| request())?;
+    let cpu_ms = (agent.cpu()? - before).as_secs_f64() * 1000.0;
+    Ok((cpu_ms - idle.millicores * begin.elapsed().as_secs_f64()) / f64::from(scrapes))
 }
 
 /// The pod of the manifests of this bench, bound to the node.

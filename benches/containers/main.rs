@@ -9,8 +9,8 @@
 //!
 //! Runs of the floor and of the agent take turns on one containerd with a root, state and socket of its own. Needs root,
 //! containerd, runc and a static busybox; otherwise it prints what is missing and measures nothing. Targets: the agent within
-//! 10 % of the floor, 2 millicores when idle, 25 MiB with manifests and 35 MiB with an API server. The table goes to standard output, all values to
-//! `target/podwright-containers-bench.json`.
+//! 10 % of the floor, 2 millicores when idle, 25 MiB with manifests and 35 MiB with an API server, and 20 ms of CPU time for a scrape of
+//! `/metrics/cadvisor` with 100 pods. The table goes to standard output, all values to `target/podwright-containers-bench.json`.
 
 #![expect(clippy::disallowed_methods, reason = "the bench waits for other processes")]
 
@@ -22,6 +22,9 @@ mod cluster;
 #[path = "../support/figures.rs"]
 mod figures;
 mod floor;
+#[path = "../../tests/it/agent/cluster_node_api/https.rs"]
+#[expect(clippy::unwrap_used, reason = "shared with tests, and nothing can be measured without it")]
+mod https;
 mod manifests;
 mod report;
 

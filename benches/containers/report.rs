@@ -53,6 +53,8 @@ pub(crate) fn write(n: usize, runs: &[Run]) -> Result<(), Error> {
     line("API server: CPU until all are ready", median(&|run| run.cluster.cpu_s), "s", None);
     line("API server: resident memory", median(&|run| run.cluster.rss_mib), "MiB", Some(35.0));
     line("API server: at rest", median(&|run| run.cluster.idle_millicores), "mCPU", Some(2.0));
+    // 20 ms with 100 pods.
+    line("API server: CPU of a scrape of cadvisor", median(&|run| run.cluster.scrape_ms), "ms", Some(n as f64 / 5.0));
     line("API server: all gone", median(&|run| run.cluster.gone_all_s), "s", None);
     line("API server: requests for each pod", median(&|run| run.cluster.requests_per_pod.values().sum()), "", None);
     let path = file("podwright-containers-bench.json");
