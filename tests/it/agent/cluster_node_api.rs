@@ -1,7 +1,7 @@
 //! The node API of the agent, requested directly and through the API server that the stand-in serves.
 
 mod cadvisor;
-pub(super) mod client;
+mod client;
 pub(super) mod https;
 
 use std::fs;

@@ -7,7 +7,7 @@ use std::path::Path;
 use podwright_stand_in::{StandIn, User};
 use serde_json::{Value, json};
 
-use super::cluster_node_api::client::https;
+use super::cluster_node_api::https::https;
 use super::harness::{AgentHome, eventually, podwright, text};
 
 /// An address of this process only. On it, the fixed ports of a kubelet collide with no other test.

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 /// A client that trusts any server.
-pub(super) fn https(certificate: Option<ClientCertificate>) -> Client {
+pub(crate) fn https(certificate: Option<ClientCertificate>) -> Client {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
