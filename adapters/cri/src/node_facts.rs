@@ -191,6 +191,7 @@ async fn read_facts(
                 .map_or(0, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
             huge_pages: huge_pages(version),
             seccomp_profiles,
+            seccomp_default: settings.seccomp_default,
             selinux: Path::new("/sys/fs/selinux/enforce").exists(),
             masked_paths: thermal_throttles(),
             recursive_read_only,

@@ -75,6 +75,9 @@ pub struct NodeSettings {
     pub allocatable: Option<Allocatable>,
     /// The cgroup driver, if the runtime does not report its own. It is an error if the runtime reports another one.
     pub cgroup_driver: Option<CgroupDriver>,
+    /// Whether a container without a seccomp profile gets the profile of the runtime (the kubelet's `seccompDefault`). If not, it
+    /// runs without a profile.
+    pub seccomp_default: bool,
 }
 
 /// What pods may use of the node together (upstream "node allocatable"). It is enforced on the cgroup `kubepods`.
@@ -95,6 +98,7 @@ impl Default for NodeSettings {
             cgroup_root: CGROUP_ROOT.to_owned(),
             allocatable: None,
             cgroup_driver: None,
+            seccomp_default: false,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The flags for DNS, cgroups and runtime classes of a container runtime.
+//! The flags for DNS, cgroups, profiles and runtime classes of a container runtime.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -37,6 +37,10 @@ pub(crate) struct NodeSettingsArgs {
     /// remove their cgroups.
     #[arg(long, value_name = "PATH", default_value = CGROUP_ROOT)]
     cgroup_root: CgroupPath,
+    /// Give the container runtime's own seccomp profile to each container for which neither the container nor the pod names a
+    /// profile. Without this flag, such a container runs without a profile. Containers that run keep their profile.
+    #[arg(long)]
+    seccomp_default: bool,
     /// Adopt the pods that a kubelet started in this container runtime, without restarting them: those of manifests with the
     /// same name, namespace and node name, or with the same UID. Stop the kubelet first.
     #[arg(long)]
@@ -52,6 +56,7 @@ impl From<&NodeSettingsArgs> for NodeSettings {
             cgroup_root: args.cgroup_root.0.clone(),
             cgroup_driver: args.cgroup_driver,
             allocatable: None,
+            seccomp_default: args.seccomp_default,
         }
     }
 }
@@ -66,6 +71,7 @@ impl NodeSettingsArgs {
             "resolvConf": settings.resolv_conf,
             "cgroupRoot": settings.cgroup_root,
             "cgroupDriver": settings.cgroup_driver.map(|driver| driver.to_string()),
+            "seccompDefault": settings.seccomp_default,
             "cgroupsPerQOS": true,
             "enforceNodeAllocatable": ["pods"],
         })
@@ -152,6 +158,7 @@ mod tests {
             "--cluster-domain=cluster.local.",
             "--cgroup-root=/a/b",
             "--cgroup-driver=systemd",
+            "--seccomp-default",
         ];
         let expected = NodeSettings {
             cluster_dns: vec!["10.0.0.10".parse().unwrap(), "fd00::a".parse().unwrap()],
@@ -160,6 +167,7 @@ mod tests {
             cgroup_root: "/a/b".into(),
             cgroup_driver: Some(CgroupDriver::Systemd),
             allocatable: None,
+            seccomp_default: true,
         };
         assert_eq!(parse(&args), Ok(expected));
         for (arg, says) in [

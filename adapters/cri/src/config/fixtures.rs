@@ -43,6 +43,7 @@ pub(crate) fn facts() -> NodeFacts {
         memory: 4 << 30,
         huge_pages: vec![],
         seccomp_profiles: "/r/seccomp".into(),
+        seccomp_default: false,
         selinux: false,
         masked_paths: vec![],
         recursive_read_only: Default::default(),

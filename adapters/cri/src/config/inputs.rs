@@ -31,6 +31,8 @@ pub(crate) struct NodeFacts {
     pub(crate) huge_pages: Vec<u64>,
     /// The directory of the seccomp profiles that `localhostProfile` names (upstream: `seccomp` in the root directory).
     pub(crate) seccomp_profiles: PathBuf,
+    /// Whether a container without a seccomp profile gets the profile of the runtime.
+    pub(crate) seccomp_default: bool,
     /// Whether SELinux is enabled.
     pub(crate) selinux: bool,
     /// Paths to mask besides the fixed list: `/sys/devices/system/cpu/cpuN/thermal_throttle`, where it exists (upstream

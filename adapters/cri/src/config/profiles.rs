@@ -21,7 +21,8 @@ pub(super) fn seccomp_of_sandbox() -> v1::SecurityProfile {
     profile(ProfileType::RuntimeDefault)
 }
 
-/// The seccomp profile of a container: its own profile, else the pod's, else none.
+/// The seccomp profile of a container: its own profile, else the pod's, else that of the node (upstream `getSeccompProfile`, kubelet
+/// 1.36).
 pub(super) fn seccomp(
     facts: &NodeFacts,
     pod: &PodObject,
@@ -30,7 +31,7 @@ pub(super) fn seccomp(
     let own = container.security().and_then(|context| context.seccomp_profile.as_ref());
     let of_pod = pod.spec().security_context.as_ref().and_then(|context| context.seccomp_profile.as_ref());
     let Some(SeccompProfile { type_, localhost_profile }) = own.or(of_pod) else {
-        return Ok(profile(ProfileType::Unconfined));
+        return Ok(profile(if facts.seccomp_default { ProfileType::RuntimeDefault } else { ProfileType::Unconfined }));
     };
     match type_.as_str() {
         "RuntimeDefault" => Ok(profile(ProfileType::RuntimeDefault)),

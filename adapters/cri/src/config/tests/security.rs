@@ -177,7 +177,7 @@ fn proc_paths_are_masked_unless_proc_mount_is_unmasked() {
 }
 
 #[test]
-fn seccomp_profile_comes_from_container_then_pod_then_none() {
+fn seccomp_profile_comes_from_container_then_pod_then_node() {
     let localhost = json!({"type": "Localhost", "localhostProfile": "sub/p.json"});
     let cases = [
         (json!(null), json!(null), ProfileType::Unconfined, ""),
@@ -188,6 +188,17 @@ fn seccomp_profile_comes_from_container_then_pod_then_none() {
     for (of_pod, own, kind, reference) in cases {
         let seccomp = plain(json!({"seccompProfile": of_pod}), json!({"seccompProfile": own})).seccomp.unwrap();
         assert_eq!((seccomp.profile_type(), &*seccomp.localhost_ref), (kind, reference), "{of_pod} {own}");
+    }
+    // A node with a default changes only what neither of the two names.
+    let node = NodeFacts { seccomp_default: true, ..facts() };
+    for (of_pod, own, kind) in [
+        (json!(null), json!(null), ProfileType::RuntimeDefault),
+        (json!({"type": "Unconfined"}), json!(null), ProfileType::Unconfined),
+        (json!(null), json!({"type": "Unconfined"}), ProfileType::Unconfined),
+    ] {
+        let (of_pod, own) = (json!({"seccompProfile": of_pod}), json!({"seccompProfile": own}));
+        let context = context(&node, ImageUser::Id(0), of_pod.clone(), own.clone()).unwrap();
+        assert_eq!(context.seccomp.unwrap().profile_type(), kind, "{of_pod} {own}");
     }
     let refused = |own: Value| {
         context(&facts(), ImageUser::Id(0), json!({}), json!({"seccompProfile": own})).unwrap_err().to_string()
