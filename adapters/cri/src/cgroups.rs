@@ -17,6 +17,7 @@
 //! agent's default root are removed too.
 
 mod leftovers;
+mod pod_limits;
 mod resize;
 mod slices;
 mod systemd;
@@ -42,8 +43,6 @@ use super::settings::CGROUP_ROOT;
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
 /// The controllers of version 1 in which pods have limits.
 const LIMITED: [&str; 2] = ["cpu", "memory"];
-/// The controller of version 1 that limits huge pages. The kernel may lack it.
-const HUGE_PAGES: &str = "hugetlb";
 
 /// Creates and removes the cgroups of pods, if the kernel allows it.
 #[derive(Debug)]
@@ -186,37 +185,6 @@ impl CgroupTrees {
         self.burstable.lock().remove(pod.uid());
         self.add_to_class(cgroups, pod);
         Ok(())
-    }
-
-    /// Sets the limits of huge pages in the pod's cgroup, for all page sizes in bytes that the kernel limits. systemd has no
-    /// property for them, so their files are written with both drivers (as libcontainer does for the kubelet).
-    pub(super) fn limit_huge_pages(
-        &self,
-        cgroups: &Cgroups,
-        sizes: &[u64],
-        pod: &PodObject,
-    ) -> Result<(), CgroupError> {
-        if sizes.is_empty() || !self.is_managed(cgroups) {
-            return Ok(());
-        }
-        let path = cgroups.of_pod(pod);
-        let mut dir = match cgroups.version {
-            CgroupVersion::V1 { .. } => self.mount.join(HUGE_PAGES),
-            CgroupVersion::V2 { .. } => self.mount.clone(),
-        };
-        // While this lock is held, no other task removes an empty parent of the new cgroup.
-        let _creation = self.allowed.lock();
-        for name in path.split('/').filter(|name| !name.is_empty()) {
-            enable_controllers(cgroups.version, &dir);
-            dir.push(name);
-            match create_dir(&dir) {
-                // The runtime then creates the cgroup, without a limit of the pod as a whole.
-                Err((_, error)) if is_denied(&error) => return Ok(()),
-                created => created.map_err(io_error)?,
-            };
-        }
-        let settings = limits::huge_pages(cgroups.version, sizes, pod);
-        settings.iter().try_for_each(|setting| set(&dir, setting)).map_err(io_error)
     }
 
     /// Sets the limits of all pods together. A failure is logged and does not stop the pod: the kernel refuses a limit of version
@@ -392,18 +360,19 @@ fn enable_controllers(version: CgroupVersion, dir: &Path) {
 /// Writes a limit. If the controller is not enabled, the file does not exist and pods run without this limit.
 fn set(dir: &Path, setting: &CgroupSetting) -> Result<(), (PathBuf, io::Error)> {
     let path = dir.join(&*setting.file);
-    match fs::OpenOptions::new()
-        .write(true)
-        .truncate(true)
-        .open(&path)
-        .and_then(|mut file| io::Write::write_all(&mut file, setting.value.as_bytes()))
-    {
+    match write(&path, &setting.value) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             tracing::debug!(path = %path.display(), "the cgroup controller of a limit is not enabled");
             Ok(())
         }
         result => result.map_err(|error| (path, error)),
     }
+}
+
+/// Writes a file of the kernel. A file that does not exist is not created.
+fn write(path: &Path, value: &str) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).truncate(true).open(path)?;
+    io::Write::write_all(&mut file, value.as_bytes())
 }
 
 #[cfg(test)]

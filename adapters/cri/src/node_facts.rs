@@ -187,6 +187,7 @@ async fn read_facts(
                 cpu_limit: None,
                 memory_limit: Some(pods.memory_bytes),
             }),
+            pod_pids_limit: settings.pod_pids_limit,
             memory: kernel_file::bytes(&read_file("/proc/meminfo"), "MemTotal:")
                 .map_or(0, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
             huge_pages: huge_pages(version),

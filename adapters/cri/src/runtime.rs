@@ -398,7 +398,8 @@ fn make_cgroup(trees: &CgroupTrees, facts: &NodeFacts, pod: &PodObject) -> Resul
     // A restarted agent finds the owner of a cgroup by the pod's directory, so the directory is created first.
     files::make_pod_dir(&facts.layout, &pod.uid().to_string()).map_err(CgroupError::unknown)?;
     trees.create(&facts.cgroups, facts.all_pods, pod)?;
-    trees.limit_huge_pages(&facts.cgroups, &facts.huge_pages, pod)
+    trees.limit_huge_pages(&facts.cgroups, &facts.huge_pages, pod)?;
+    facts.pod_pids_limit.map_or(Ok(()), |most| trees.limit_processes(&facts.cgroups, most, pod))
 }
 
 impl ImageStore for CriRuntime {

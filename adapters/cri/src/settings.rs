@@ -1,7 +1,7 @@
 //! Settings of the adapter.
 
 use std::net::IpAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -78,6 +78,8 @@ pub struct NodeSettings {
     /// Whether a container without a seccomp profile gets the profile of the runtime (the kubelet's `seccompDefault`). If not, it
     /// runs without a profile.
     pub seccomp_default: bool,
+    /// The most processes and threads that a pod may have at a time (the kubelet's `podPidsLimit`). `None`: no limit.
+    pub pod_pids_limit: Option<NonZeroU64>,
 }
 
 /// What pods may use of the node together (upstream "node allocatable"). It is enforced on the cgroup `kubepods`.
@@ -99,6 +101,7 @@ impl Default for NodeSettings {
             allocatable: None,
             cgroup_driver: None,
             seccomp_default: false,
+            pod_pids_limit: None,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The flags for DNS, cgroups, profiles and runtime classes of a container runtime.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -41,6 +43,10 @@ pub(crate) struct NodeSettingsArgs {
     /// profile. Without this flag, such a container runs without a profile. Containers that run keep their profile.
     #[arg(long)]
     seccomp_default: bool,
+    /// The most processes and threads that a pod may have at a time; -1 for no limit. The limit applies to pods that start after it
+    /// was set.
+    #[arg(long, value_name = "N", default_value_t, allow_negative_numbers = true)]
+    pod_max_pids: PodPidsLimit,
     /// Adopt the pods that a kubelet started in this container runtime, without restarting them: those of manifests with the
     /// same name, namespace and node name, or with the same UID. Stop the kubelet first.
     #[arg(long)]
@@ -57,6 +63,7 @@ impl From<&NodeSettingsArgs> for NodeSettings {
             cgroup_driver: args.cgroup_driver,
             allocatable: None,
             seccomp_default: args.seccomp_default,
+            pod_pids_limit: args.pod_max_pids.0,
         }
     }
 }
@@ -72,6 +79,7 @@ impl NodeSettingsArgs {
             "cgroupRoot": settings.cgroup_root,
             "cgroupDriver": settings.cgroup_driver.map(|driver| driver.to_string()),
             "seccompDefault": settings.seccomp_default,
+            "podPidsLimit": settings.pod_pids_limit.map_or(-1, |most| i64::try_from(most.get()).unwrap_or(i64::MAX)),
             "cgroupsPerQOS": true,
             "enforceNodeAllocatable": ["pods"],
         })
@@ -101,6 +109,32 @@ impl FromStr for RuntimeClass {
                 Ok(RuntimeClass { name: name.to_owned(), handler: handler.to_owned() })
             }
             _ => Err("not of the form NAME=HANDLER: write it like gvisor=runsc".to_owned()),
+        }
+    }
+}
+
+/// A limit of the processes of a pod. `None` for no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct PodPidsLimit(Option<NonZeroU64>);
+
+impl fmt::Display for PodPidsLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(most) => most.fmt(f),
+            None => f.write_str("-1"),
+        }
+    }
+}
+
+impl FromStr for PodPidsLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // A kubelet takes 0 for no limit too.
+        match text.parse::<i64>() {
+            Ok(-1 | 0) => Ok(PodPidsLimit(None)),
+            Ok(most @ 1..) => Ok(PodPidsLimit(NonZeroU64::new(most.unsigned_abs()))),
+            Ok(_) | Err(_) => Err("not a number of processes: write one such as 1024, or -1 for no limit".to_owned()),
         }
     }
 }
@@ -159,6 +193,7 @@ mod tests {
             "--cgroup-root=/a/b",
             "--cgroup-driver=systemd",
             "--seccomp-default",
+            "--pod-max-pids=1024",
         ];
         let expected = NodeSettings {
             cluster_dns: vec!["10.0.0.10".parse().unwrap(), "fd00::a".parse().unwrap()],
@@ -168,8 +203,12 @@ mod tests {
             cgroup_driver: Some(CgroupDriver::Systemd),
             allocatable: None,
             seccomp_default: true,
+            pod_pids_limit: NonZeroU64::new(1024),
         };
         assert_eq!(parse(&args), Ok(expected));
+        for unlimited in [&["--pod-max-pids=-1"][..], &["--pod-max-pids", "-1"], &["--pod-max-pids=0"]] {
+            assert_eq!(parse(unlimited), Ok(NodeSettings::default()), "{unlimited:?}");
+        }
         for (arg, says) in [
             ("--cluster-dns=dns", "invalid IP address"),
             ("--cgroup-root=a", "not an absolute cgroup path"),
@@ -177,6 +216,8 @@ mod tests {
             ("--cgroup-driver=docker", "cgroupfs or systemd"),
             ("--resolv-conf=/nowhere/at-all", "cannot be read"),
             ("--runtime-class=gvisor", "NAME=HANDLER"),
+            ("--pod-max-pids=-2", "-1 for no limit"),
+            ("--pod-max-pids=many", "such as 1024"),
         ] {
             let error = parse(&[arg]).unwrap_err();
             assert!(error.contains(says), "{arg}: {error}");

@@ -13,6 +13,7 @@
 //! The runtime creates a scope for each container in the slice of its pod. If it creates the scope of a container whose slice
 //! does not exist, systemd creates the slice without limits.
 
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use podwright_model::ids::PodUid;
@@ -23,7 +24,7 @@ use podwright_ports::CgroupError;
 use super::leftovers::{children, kill_processes, remove_cgroup};
 use super::systemd::SliceError;
 use super::{CgroupTrees, below, io_error};
-use crate::config::limits::{Bounds, slice_properties};
+use crate::config::limits::{Bounds, processes_of_slice, slice_properties};
 use crate::config::{CgroupVersion, Cgroups};
 use crate::settings::CGROUP_ROOT;
 
@@ -85,6 +86,18 @@ impl CgroupTrees {
             }
         }
         Ok(())
+    }
+
+    /// Sets the limit of processes and threads of the pod's slice.
+    pub(super) fn limit_processes_of_slice(
+        &self,
+        cgroups: &Cgroups,
+        most: NonZeroU64,
+        pod: &PodObject,
+    ) -> Result<(), CgroupError> {
+        let path = cgroups.of_pod(pod);
+        let name = path.rsplit('/').next().unwrap_or_default();
+        Ok(self.slices.change(name, &[processes_of_slice(most)])?)
     }
 
     /// Sets the CPU weight of the burstable slice, if the slice exists.

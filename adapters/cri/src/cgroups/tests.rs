@@ -2,6 +2,9 @@
 
 mod slices;
 
+use std::num::NonZeroU64;
+
+use podwright_model::text::error_chain;
 use podwright_ports::CgroupLimits;
 use serde_json::json;
 
@@ -185,6 +188,30 @@ fn huge_pages_are_limited_in_the_cgroup_of_the_pod() {
         fs::write(dir.join(file), "").unwrap();
         trees.limit_huge_pages(&cgroups, &[2 << 20], &pod).unwrap();
         assert_eq!(fs::read_to_string(dir.join(file)).unwrap(), "4194304");
+    }
+}
+
+#[test]
+fn processes_are_limited_in_the_cgroup_of_the_pod() {
+    let root = tempfile::tempdir().unwrap();
+    let (pod, most) = (pod("1", "1"), NonZeroU64::new(64).unwrap());
+    for (version, mount, tree) in [(CgroupVersion::V1 { swap: false }, "v1", "v1/pids"), (V2, "v2", "v2")] {
+        let cgroups = Cgroups { version, driver: CgroupDriver::Cgroupfs, root: "/test".into(), shared: true };
+        let trees = CgroupTrees::at(&root.path().join(mount));
+        let tree = root.path().join(tree);
+        let file = tree.join("test/kubepods/burstable/pod1/pids.max");
+        // The kernel has neither the tree of version 1 nor the file while the controller is off.
+        for missing in [&tree, &file] {
+            let error = trees.limit_processes(&cgroups, most, &pod).unwrap_err();
+            let text = error_chain(&error).to_string();
+            assert!(text.contains(missing.to_str().unwrap()) && text.contains("--pod-max-pids"), "{text}");
+            fs::create_dir_all(&tree).unwrap();
+        }
+        fs::write(&file, "max").unwrap();
+        trees.limit_processes(&cgroups, most, &pod).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "64");
+        // The agent creates no cgroups for a runtime in another cgroup namespace.
+        trees.limit_processes(&Cgroups { shared: false, ..cgroups }, most, &pod).unwrap();
     }
 }
 

@@ -40,6 +40,7 @@ pub(crate) fn facts() -> NodeFacts {
             shared: true,
         },
         all_pods: Bounds::of_class(2000),
+        pod_pids_limit: None,
         memory: 4 << 30,
         huge_pages: vec![],
         seccomp_profiles: "/r/seccomp".into(),

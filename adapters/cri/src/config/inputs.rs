@@ -1,6 +1,7 @@
 //! The inputs of the conversion, besides the pod itself.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use podwright_model::ids::ContainerId;
@@ -25,6 +26,8 @@ pub(crate) struct NodeFacts {
     pub(crate) cgroups: Cgroups,
     /// What all pods may use together.
     pub(crate) all_pods: Bounds,
+    /// The most processes and threads that a pod may have at a time.
+    pub(crate) pod_pids_limit: Option<NonZeroU64>,
     /// The machine's memory, in bytes.
     pub(crate) memory: i64,
     /// The huge page sizes that the kernel supports, in bytes.

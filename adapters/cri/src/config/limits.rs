@@ -1,6 +1,7 @@
 //! The limits and CPU shares of pod cgroups: as the kernel's files and values, and as the properties of systemd slices.
 
 use std::borrow::Cow;
+use std::num::NonZeroU64;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_core::config::pod_resources::{pod_bounds, resources_without_overhead};
@@ -123,6 +124,8 @@ pub(crate) fn burstable_request(pod: &PodObject) -> Option<i64> {
 
 /// The value of a property without a limit (`CGROUP_LIMIT_MAX` and `USEC_INFINITY` of systemd).
 const NO_LIMIT: u64 = u64::MAX;
+/// The property for the limit of processes and threads.
+const TASKS: &str = "TasksMax";
 
 /// A property of a systemd unit (systemd.resource-control(5)). The value's D-Bus type is `t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,16 +136,25 @@ pub(crate) struct SliceProperty {
     pub(crate) value: u64,
 }
 
+/// The limit of processes and threads as a file of a cgroup. Both versions have the same file.
+pub(crate) fn processes(most: NonZeroU64) -> CgroupSetting {
+    setting("pids", "pids.max", most)
+}
+
+/// The limit of processes and threads as a property of a slice.
+pub(crate) fn processes_of_slice(most: NonZeroU64) -> SliceProperty {
+    SliceProperty { name: TASKS, value: most.get() }
+}
+
 /// The bounds as properties of a slice. A resource without a limit has a property that lifts the limit, because the slice may
-/// exist with other properties. Pods have no limit on processes of their own, and systemd's default for other units does not
-/// apply to them.
+/// exist with other properties. systemd's default limit of processes for other units does not apply to pods.
 pub(crate) fn slice_properties(version: CgroupVersion, bounds: Bounds) -> Vec<SliceProperty> {
     let [share, memory] = property_names(version);
     vec![
         property(share, share_of(version, bounds.cpu_request)),
         property("CPUQuotaPerSecUSec", bounds.cpu_limit.map_or(-1, quota_per_second)),
         property(memory, bounds.memory_limit.unwrap_or(-1)),
-        SliceProperty { name: "TasksMax", value: NO_LIMIT },
+        SliceProperty { name: TASKS, value: NO_LIMIT },
     ]
 }
 

@@ -14,6 +14,7 @@ struct FakeSystemd {
     denied: bool,
     calls: Arc<Mutex<Vec<String>>>,
     memory: Arc<Mutex<BTreeMap<String, u64>>>,
+    tasks: Arc<Mutex<BTreeMap<String, u64>>>,
 }
 
 impl FakeSystemd {
@@ -45,12 +46,12 @@ impl Slices for FakeSystemd {
         self.call("start", name)?;
         fs::create_dir(self.dir(name)).unwrap();
         fs::write(self.dir(name).join("cgroup.procs"), "").unwrap();
-        self.change_memory(name, properties);
+        self.keep(name, properties);
         Ok(())
     }
 
     fn change(&self, name: &str, properties: &[SliceProperty]) -> Result<(), SliceError> {
-        self.change_memory(name, properties);
+        self.keep(name, properties);
         self.call("change", name)
     }
 
@@ -62,9 +63,13 @@ impl Slices for FakeSystemd {
 }
 
 impl FakeSystemd {
-    fn change_memory(&self, name: &str, properties: &[SliceProperty]) {
-        let limit = properties.iter().find(|it| matches!(it.name, "MemoryMax" | "MemoryLimit")).unwrap();
-        self.memory.lock().insert(name.to_owned(), limit.value);
+    fn keep(&self, name: &str, properties: &[SliceProperty]) {
+        if let Some(limit) = properties.iter().find(|it| matches!(it.name, "MemoryMax" | "MemoryLimit")) {
+            self.memory.lock().insert(name.to_owned(), limit.value);
+        }
+        if let Some(limit) = properties.iter().find(|it| it.name == "TasksMax") {
+            self.tasks.lock().insert(name.to_owned(), limit.value);
+        }
     }
 }
 
@@ -109,6 +114,20 @@ fn slices_are_created_with_the_first_pod_and_stopped_with_the_last() {
     let parents = ["stop podwright-kubepods.slice".to_owned(), "stop podwright.slice".to_owned()];
     assert_eq!(stops(systemd.take()), [stopped, parents].concat());
     assert_eq!(fs::read_dir(mount.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_slice_of_a_pod_limits_its_processes() {
+    let mount = tempfile::tempdir().unwrap();
+    let (systemd, trees) = fake(mount.path(), false);
+    let cgroups = cgroups(CGROUP_ROOT);
+    let pod = pod("1", "1");
+    trees.create(&cgroups, Bounds::of_class(2000), &pod).unwrap();
+    let of = |name: &str| systemd.tasks.lock()[name];
+    assert_eq!(of("podwright-kubepods-burstable-pod1.slice"), u64::MAX, "no default of systemd applies");
+    trees.limit_processes(&cgroups, NonZeroU64::new(64).unwrap(), &pod).unwrap();
+    assert_eq!(of("podwright-kubepods-burstable-pod1.slice"), 64);
+    assert_eq!(of("podwright-kubepods-burstable.slice"), u64::MAX, "the limit is that of one pod");
 }
 
 #[test]
