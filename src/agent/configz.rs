@@ -35,15 +35,18 @@ pub(crate) fn configz(args: &RunArgs) -> Value {
     json!({"kubeletconfig": config})
 }
 
-fn server(NodeApiArgs { node_api, client_ca_file, .. }: &NodeApiArgs) -> Value {
-    let address = node_api.address();
+fn server(args: &NodeApiArgs) -> Value {
+    let (address, tls) = (args.node_api.address(), args.tls());
+    let suites: Vec<String> = tls.cipher_suites.iter().map(ToString::to_string).collect();
     let webhook = json!({"cacheAuthorizedTTL": duration(ALLOWED_TTL), "cacheUnauthorizedTTL": duration(DENIED_TTL)});
-    let x509 = client_ca_file.as_ref().map_or_else(|| json!({}), |file| json!({"clientCAFile": file}));
+    let x509 = args.client_ca_file.as_ref().map_or_else(|| json!({}), |file| json!({"clientCAFile": file}));
     json!({
         "enableServer": address.is_some(),
         "address": address.map(|address| address.ip().to_string()),
         "port": address.map(|address| address.port()),
         "readOnlyPort": 0,
+        "tlsMinVersion": tls.min_version.to_string(),
+        "tlsCipherSuites": (!suites.is_empty()).then_some(suites),
         "authentication": {
             "anonymous": {"enabled": false},
             "webhook": {"enabled": true, "cacheTTL": duration(TOKEN_TTL)},
@@ -148,6 +151,8 @@ mod tests {
         let found = config(&[
             "--node-api=[::]:1",
             "--client-ca-file=ca",
+            "--tls-min-version=VersionTLS13",
+            "--tls-cipher-suites=TLS_AES_128_GCM_SHA256",
             "--tls-cert-file=cert",
             "--tls-private-key-file=key",
             "--bootstrap-kubeconfig=b",
@@ -176,6 +181,8 @@ mod tests {
             ("address", json!("::")),
             ("port", json!(1)),
             ("tlsCertFile", json!("cert")),
+            ("tlsMinVersion", json!("VersionTLS13")),
+            ("tlsCipherSuites", json!(["TLS_AES_128_GCM_SHA256"])),
             ("tlsPrivateKeyFile", json!("key")),
             ("rotateCertificates", json!(true)),
             ("serverTLSBootstrap", json!(false)),

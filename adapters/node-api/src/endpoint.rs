@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::NodeSystemInfo;
 use rustls::ServerConfig;
-use rustls::crypto::ring;
 use rustls::server::ResolvesServerCert;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -26,6 +25,7 @@ use super::shares::ShareLimits;
 use super::stats::VolumeMeter;
 use super::streams::Streams;
 use super::threads::NodeApiThreads;
+use super::tls::TlsPolicy;
 use podwright_host::stats::RuntimeStats;
 use podwright_host::storage::FileStorage;
 use podwright_host::streaming::StreamingRuntime;
@@ -57,6 +57,7 @@ pub struct NodeApiEndpoint {
     address: SocketAddr,
     /// `None` if the address was in use at the start. The agent then tries again.
     listener: Option<net::TcpListener>,
+    tls: TlsPolicy,
 }
 
 /// Finds the clients that may use the node API.
@@ -126,7 +127,13 @@ impl NodeApiEndpoint {
                 None
             }
         };
-        NodeApiEndpoint { address, listener }
+        NodeApiEndpoint { address, listener, tls: TlsPolicy::default() }
+    }
+
+    /// Offers only these versions and cipher suites of TLS.
+    #[must_use]
+    pub fn tls(self, tls: TlsPolicy) -> Self {
+        NodeApiEndpoint { tls, ..self }
     }
 
     /// The port that the status of the node reports.
@@ -158,7 +165,7 @@ impl NodeApiEndpoint {
         parts: NodeApiContent,
         stop: CancellationToken,
     ) {
-        let acceptor = match acceptor(certificate) {
+        let acceptor = match acceptor(&self.tls, certificate) {
             Ok(acceptor) => acceptor,
             Err(error) => return tracing::error!(%error, "the node API is not served"),
         };
@@ -220,9 +227,9 @@ async fn bound(address: SocketAddr) -> TcpListener {
     }
 }
 
-fn acceptor(certificate: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, rustls::Error> {
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()?
+fn acceptor(tls: &TlsPolicy, certificate: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(tls.provider()))
+        .with_protocol_versions(tls.versions())?
         .with_client_cert_verifier(Arc::new(AnyClientVerifier::new()))
         .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];

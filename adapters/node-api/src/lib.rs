@@ -32,7 +32,8 @@
 //!
 //! # Parts
 //!
-//! - [`NodeApiEndpoint`]: the port, which serves [`NodeApiContent`] to [`NodeApiClients`] on [`NodeApiThreads`] of its own.
+//! - [`NodeApiEndpoint`]: the port, which serves [`NodeApiContent`] to [`NodeApiClients`] on [`NodeApiThreads`] of its own, with the
+//!   versions and cipher suites of a [`TlsPolicy`].
 //! - [`ServedNode`]: the queries of the node, which a user of the crate implements.
 //! - [`Reviews`]: what the gatekeeper requests from the API server, which a user of the crate implements.
 //! - [`Streams`]: commands, attached terminals and forwarded ports, over WebSocket and [`spdy`].
@@ -63,6 +64,7 @@ mod stats;
 mod stream_routes;
 mod streams;
 mod threads;
+mod tls;
 mod user;
 mod web_pages;
 
@@ -76,3 +78,4 @@ pub use served_node::{ServedNode, ServedPod};
 pub use shares::{FullShare, ShareLimits};
 pub use streams::{IDLE_LIMIT, Stream, Streams};
 pub use threads::NodeApiThreads;
+pub use tls::{ParseTlsError, TlsCipherSuite, TlsPolicy, TlsVersion};

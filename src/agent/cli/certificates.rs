@@ -40,7 +40,6 @@ impl CertificateArgs {
             "serverTLSBootstrap": self.rotate_server_certificates,
             "tlsCertFile": self.tls_cert_file,
             "tlsPrivateKeyFile": self.tls_private_key_file,
-            "tlsMinVersion": "VersionTLS12",
         })
     }
 

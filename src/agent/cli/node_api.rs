@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use podwright_node_api::StreamVerb;
+use podwright_node_api::{StreamVerb, TlsCipherSuite, TlsPolicy, TlsVersion};
 
 /// Where the node API is served, and to whom.
 #[derive(Args, Clone, Debug)]
@@ -23,6 +23,13 @@ pub(crate) struct NodeApiArgs {
     /// The verb on nodes/proxy that a client needs to run commands, attach to containers and forward ports over WebSocket.
     #[arg(long, value_name = "VERB", value_enum, default_value_t, requires = "kubeconfig")]
     pub(crate) websocket_verb: WebSocketVerb,
+    /// The lowest version of TLS that the node API offers: VersionTLS12 or VersionTLS13 [default: VersionTLS12].
+    #[arg(long, value_name = "VERSION", requires = "kubeconfig")]
+    tls_min_version: Option<TlsVersion>,
+    /// The cipher suites that the node API offers, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256. If the list has no suite of TLS 1.3,
+    /// all suites of TLS 1.3 are offered too [default: all of the TLS library].
+    #[arg(long, value_name = "SUITE,...", value_delimiter = ',', requires = "kubeconfig")]
+    tls_cipher_suites: Vec<TlsCipherSuite>,
 }
 
 /// The verb that a client of a WebSocket needs.
@@ -45,12 +52,26 @@ impl From<WebSocketVerb> for StreamVerb {
 }
 
 impl NodeApiArgs {
+    /// The versions and the cipher suites of TLS.
+    pub(crate) fn tls(&self) -> TlsPolicy {
+        TlsPolicy {
+            min_version: self.tls_min_version.unwrap_or_default(),
+            cipher_suites: self.tls_cipher_suites.clone(),
+        }
+    }
+
     /// The error text if the flags have no effect together.
     pub(super) fn fault(&self) -> Option<String> {
-        let has_no_effect = self.node_api == NodeApiAddress::Off && self.client_ca_file.is_some();
-        has_no_effect.then(|| {
-            "--client-ca-file has no effect with --node-api off: name an address, or leave out the file".to_owned()
-        })
+        if self.node_api != NodeApiAddress::Off {
+            return None;
+        }
+        let flags = [
+            ("--client-ca-file", self.client_ca_file.is_some()),
+            ("--tls-min-version", self.tls_min_version.is_some()),
+            ("--tls-cipher-suites", !self.tls_cipher_suites.is_empty()),
+        ];
+        let (flag, _) = flags.into_iter().find(|(_, is_given)| *is_given)?;
+        Some(format!("{flag} has no effect with --node-api off: name an address, or leave out {flag}"))
     }
 }
 
@@ -123,12 +144,23 @@ mod tests {
         let verb = |flags: &[&str]| StreamVerb::from(parse(flags).unwrap().websocket_verb);
         assert_eq!(verb(&[]), StreamVerb::Create);
         assert_eq!(verb(&["--kubeconfig=k", "--websocket-verb=get"]), StreamVerb::OfMethod);
+        assert_eq!(parse(&[]).unwrap().tls(), TlsPolicy::default());
+        let suites = "--tls-cipher-suites=TLS_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
+        let tls = parse(&["--kubeconfig=k", "--tls-min-version=VersionTLS13", suites]).unwrap().tls();
+        assert_eq!((tls.min_version, tls.cipher_suites.len()), (TlsVersion::V13, 2));
         for (flags, says) in [
             (&["--node-api=off"][..], "--kubeconfig"),
             (&["--client-ca-file=f"], "--kubeconfig"),
             (&["--websocket-verb=get"], "--kubeconfig"),
             (&["--kubeconfig=k", "--node-api=10250"], "write it like 0.0.0.0:10250"),
             (&["--kubeconfig=k", "--node-api=off", "--client-ca-file=f"], "has no effect with --node-api off"),
+            (&["--kubeconfig=k", "--node-api=off", "--tls-min-version=VersionTLS13"], "leave out --tls-min-version"),
+            (&["--kubeconfig=k", "--tls-min-version=VersionTLS10"], "use VersionTLS12 or VersionTLS13"),
+            (
+                &["--kubeconfig=k", "--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA"],
+                "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+            ),
+            (&["--tls-cipher-suites=TLS_AES_128_GCM_SHA256"], "--kubeconfig"),
         ] {
             let error = parse(flags).unwrap_err();
             assert!(error.contains(says), "{flags:?}: {error}");

@@ -48,7 +48,8 @@ impl NodeApiServer {
         let clients = NodeApiClients::new(reviews, args.node_api.client_ca_file.as_deref())?
             .stream_verb(args.node_api.websocket_verb.into());
         let certificate = source(args, root, node, addresses, client);
-        Ok(Some(NodeApiServer { endpoint: NodeApiEndpoint::bind(address).await, clients, certificate }))
+        let endpoint = NodeApiEndpoint::bind(address).await.tls(args.node_api.tls());
+        Ok(Some(NodeApiServer { endpoint, clients, certificate }))
     }
 
     /// The port for the status of the node.
