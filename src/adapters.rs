@@ -28,8 +28,8 @@ pub mod cri {
 #[cfg(feature = "kube")]
 pub mod kube {
     pub use podwright_kube::{
-        ConnectError, Connection, Credentials, KubeClaimApi, KubeEvents, KubeNodeApi, KubeObjects, KubePodApi,
-        KubeReviews, KubeSigningRequests, PodSource, connect,
+        ConnectError, Connection, Credentials, EventRate, KubeClaimApi, KubeEvents, KubeNodeApi, KubeObjects,
+        KubePodApi, KubeReviews, KubeSigningRequests, PodSource, connect,
     };
     #[cfg(feature = "controllers")]
     pub use podwright_kube_controllers::{

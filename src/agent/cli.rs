@@ -5,6 +5,7 @@ mod admission;
 mod certificates;
 mod configuration;
 mod controllers;
+mod events;
 mod eviction;
 mod explain;
 mod features;
@@ -178,6 +179,8 @@ pub(crate) struct RunArgs {
     pub(crate) admission: AdmissionArgs,
     #[command(flatten)]
     pub(crate) registration: registration::RegistrationArgs,
+    #[command(flatten)]
+    pub(crate) events: events::EventArgs,
     #[command(flatten)]
     pub(crate) certificates: Box<certificates::CertificateArgs>,
     #[command(flatten)]

@@ -25,6 +25,7 @@ pub(crate) fn configz(args: &RunArgs) -> Value {
         args.admission.configuration(),
         args.eviction.configuration(),
         args.shutdown.configuration(),
+        args.events.configuration(),
         runtime(args),
     ];
     let fields = parts.into_iter().filter_map(|part| match part {
@@ -157,6 +158,8 @@ mod tests {
             "--tls-private-key-file=key",
             "--bootstrap-kubeconfig=b",
             "--register-node=false",
+            "--event-qps=5",
+            "--event-burst=7",
             "--register-with-taints=a=b:NoExecute",
             "--manifests=http://user:hunter2@host/pods",
             "--manifests=/pods",
@@ -189,6 +192,8 @@ mod tests {
             ("healthzBindAddress", json!("127.0.0.1")),
             ("healthzPort", json!(10255)),
             ("registerNode", json!(false)),
+            ("eventRecordQPS", json!(5)),
+            ("eventBurst", json!(7)),
             ("registerWithTaints", json!([{"key": "a", "value": "b", "effect": "NoExecute"}])),
             ("staticPodPath", json!("/pods")),
             ("staticPodURL", json!("http://host/pods")),

@@ -10,6 +10,7 @@
 //!   over a few lanes.
 //! - Similar events are combined, repeated events are counted in one object, and the number of writes for one object is limited, with
 //!   the numbers of client-go (`correlate.rs`).
+//! - The requests of all lanes together have a rate, if the writer has one (`rate.rs`).
 //! - While the API server cannot be reached, a lane tries its first event again, up to 12 times, and its queue fills up. While
 //!   the recorder closes, the lane tries again each second.
 //!
@@ -20,6 +21,7 @@
 mod correlate;
 mod lane;
 mod object;
+mod rate;
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -39,11 +41,12 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use self::lane::{EventApi, Lane};
+use self::lane::{EventApi, Lane, SharedRate};
 use self::object::{COMPONENT, RecordedEvent, node_reference, pod_reference};
+pub use self::rate::EventRate;
 use super::call::limited;
 
-/// The number of lanes. With a server latency of 20 ms, they write 200 events in a second.
+/// The number of lanes. With a server latency of 20 ms and no rate, they write 200 events in a second.
 const LANES: usize = 4;
 /// The number of events that wait in one lane. All lanes together hold as many events as client-go (`maxQueuedEvents`, 1.36).
 const QUEUE: usize = 250;
@@ -55,14 +58,27 @@ pub struct KubeEvents {
 }
 
 impl KubeEvents {
-    /// Starts the tasks that write. They end when the recorder is closed or dropped. Called in a tokio runtime.
-    pub fn start(client: Client, node: &str, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
-        Self::over(|| KubeEventApi { client: client.clone() }, node, clock, metrics)
+    /// Starts the tasks that write, with no more requests than `rate` if there is one. They end when the recorder is closed or dropped.
+    /// Called in a tokio runtime.
+    pub fn start(
+        client: Client,
+        node: &str,
+        clock: Arc<dyn Clock>,
+        metrics: EventMetrics,
+        rate: Option<EventRate>,
+    ) -> Self {
+        Self::over(|| KubeEventApi { client: client.clone() }, node, clock, metrics, rate)
     }
 
-    fn over<A: EventApi>(api: impl Fn() -> A, node: &str, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
+    fn over<A: EventApi>(
+        api: impl Fn() -> A,
+        node: &str,
+        clock: Arc<dyn Clock>,
+        metrics: EventMetrics,
+        rate: Option<EventRate>,
+    ) -> Self {
         let source = EventSource { component: Some(COMPONENT.to_owned()), host: Some(node.to_owned()) };
-        KubeEvents { node: node.to_owned(), lanes: EventLanes::over(api, &source, clock, metrics) }
+        KubeEvents { node: node.to_owned(), lanes: EventLanes::over(api, &source, clock, metrics, rate) }
     }
 }
 
@@ -94,7 +110,7 @@ pub struct EventLanes {
 impl EventLanes {
     /// Starts the tasks that write. They end when this value is dropped. Called in a tokio runtime.
     pub fn start(client: Client, source: &EventSource, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
-        Self::over(|| KubeEventApi { client: client.clone() }, source, clock, metrics)
+        Self::over(|| KubeEventApi { client: client.clone() }, source, clock, metrics, None)
     }
 
     fn over<A: EventApi>(
@@ -102,12 +118,14 @@ impl EventLanes {
         source: &EventSource,
         clock: Arc<dyn Clock>,
         metrics: EventMetrics,
+        rate: Option<EventRate>,
     ) -> Self {
         let (parts, closing) =
             (Parts::new(metrics.panics().clone(), CancellationToken::new()), CancellationToken::new());
+        let rate = Arc::new(SharedRate::new(rate));
         let start = |_| {
             let (sender, events) = mpsc::channel(QUEUE);
-            let lane = Arc::new(Mutex::new(Lane::new(api(), source.clone(), events, metrics.clone())));
+            let lane = Arc::new(Mutex::new(Lane::new(api(), source.clone(), events, metrics.clone(), rate.clone())));
             let closing = closing.clone();
             let work = move || {
                 let (lane, closing) = (lane.clone(), closing.clone());

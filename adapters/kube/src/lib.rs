@@ -57,7 +57,7 @@ pub use claims::KubeClaimApi;
 pub use client::{ConnectError, client_over, connect};
 pub use connection::Connection;
 pub use credentials::Credentials;
-pub use events::{EventLanes, KubeEvents};
+pub use events::{EventLanes, EventRate, KubeEvents};
 pub use listing::watch_in_pages;
 pub use node_api::KubeNodeApi;
 pub use objects::KubeObjects;

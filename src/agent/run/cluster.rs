@@ -56,7 +56,7 @@ impl Cluster {
                 claims: Some(Arc::new(crate::adapters::kube::KubeClaimApi::new(self.client.clone()))),
                 slices: Some(self.slices(args, node)),
             },
-            events: Some(self.events(node)),
+            events: Some(self.events(args, node)),
             port: 0,
         }
     }
@@ -69,9 +69,9 @@ impl Cluster {
     }
 
     /// The recorder that writes events of this node.
-    fn events(&self, node: &str) -> StartEvents {
-        let (client, node) = (self.client.clone(), node.to_owned());
-        Box::new(move |clock, metrics| Arc::new(KubeEvents::start(client, &node, clock, metrics.events.clone())))
+    fn events(&self, args: &RunArgs, node: &str) -> StartEvents {
+        let (client, node, rate) = (self.client.clone(), node.to_owned(), args.events.rate());
+        Box::new(move |clock, metrics| Arc::new(KubeEvents::start(client, &node, clock, metrics.events.clone(), rate)))
     }
 
     /// Follows the credentials, and starts the source of pods. The source sends them to the node. No pod of the API server runs before

@@ -1,10 +1,12 @@
 //! Writes the events of some objects, one after the other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Event, EventSource};
+use parking_lot::Mutex;
 use podwright_metrics::{EventMetrics, EventOutcome};
 use podwright_model::text::error_chain;
 use podwright_ports::{ApiError, ApiFuture};
@@ -14,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::correlate::{Correlator, EventWrite};
 use super::object::{RecordedEvent, object, qualified_name};
+use super::rate::{EventRate, TokenBucket};
 
 /// The number of tries for an event while the API server cannot be reached (client-go `maxTriesPerEvent`, 1.36).
 const TRIES: u32 = 12;
@@ -32,6 +35,30 @@ pub(super) trait EventApi: Send + Sync + 'static {
     fn repeat<'a>(&'a self, event: &'a Event) -> ApiFuture<'a, Event>;
 }
 
+/// The rate of the requests of all lanes together.
+pub(super) struct SharedRate {
+    /// `None` if there is no limit.
+    tokens: Option<Mutex<TokenBucket>>,
+    start: Instant,
+}
+
+impl SharedRate {
+    pub(super) fn new(rate: Option<EventRate>) -> Self {
+        let tokens = rate.map(|rate| Mutex::new(TokenBucket::new(rate)));
+        SharedRate { tokens, start: Instant::now() }
+    }
+
+    /// Waits until the next request may be sent.
+    async fn wait(&self) {
+        let Some(tokens) = &self.tokens else { return };
+        let now = Instant::now();
+        let delay = tokens.lock().take(now - self.start);
+        if !delay.is_zero() {
+            sleep_until(now + delay).await;
+        }
+    }
+}
+
 /// A queue of events, and the task that empties it.
 pub(super) struct Lane<A> {
     api: A,
@@ -40,6 +67,7 @@ pub(super) struct Lane<A> {
     events: mpsc::Receiver<RecordedEvent>,
     metrics: EventMetrics,
     correlator: Correlator,
+    rate: Arc<SharedRate>,
     /// The number of the last event. Two events of one object never have the same number.
     number: u64,
 }
@@ -50,8 +78,9 @@ impl<A: EventApi> Lane<A> {
         source: EventSource,
         events: mpsc::Receiver<RecordedEvent>,
         metrics: EventMetrics,
+        rate: Arc<SharedRate>,
     ) -> Self {
-        Lane { api, source, events, metrics, correlator: Correlator::new(), number: 0 }
+        Lane { api, source, events, metrics, correlator: Correlator::new(), rate, number: 0 }
     }
 
     /// Writes until the recorder is gone, or until the queue is empty after `closing` was cancelled. May be called again after a panic,
@@ -116,10 +145,11 @@ impl<A: EventApi> Lane<A> {
 
     fn try_write<'a>(&'a self, write: &'a EventWrite) -> BoxFuture<'a, Result<Event, ApiError>> {
         async move {
+            self.rate.wait().await;
             if write.is_repetition {
                 match self.api.repeat(&write.event).await {
                     // The API server keeps events for an hour by default.
-                    Err(ApiError::NotFound) => {}
+                    Err(ApiError::NotFound) => self.rate.wait().await,
                     repeated => return repeated,
                 }
             }

@@ -62,10 +62,14 @@ struct Recorder {
 
 impl Recorder {
     fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    fn start_with(rate: Option<EventRate>) -> Self {
         tokio::time::pause();
         let (api, metrics) = (FakeEventApi::default(), Metrics::new());
         let clock = Arc::new(TokioClock::new());
-        let events = KubeEvents::over(|| api.clone(), "n1", clock, metrics.events.clone());
+        let events = KubeEvents::over(|| api.clone(), "n1", clock, metrics.events.clone(), rate);
         Recorder { api, events, metrics }
     }
 
@@ -168,6 +172,26 @@ async fn hanging_calls_of_one_lane_do_not_delay_the_others() {
     (0..200).for_each(|number| recorder.record(&format!("web-{number}"), "Started"));
     sleep(Duration::from_millis(1600)).await;
     assert_eq!(recorder.count("written"), 200, "four lanes write at once");
+}
+
+#[tokio::test]
+async fn events_of_all_lanes_together_have_a_rate() {
+    let number = |number| std::num::NonZeroU32::new(number).unwrap();
+    let recorder = Recorder::start_with(Some(EventRate { per_second: number(10), burst: number(20) }));
+    (0..100).for_each(|number| recorder.record(&format!("web-{number}"), "Started"));
+    settled().await;
+    assert_eq!(recorder.count("written"), 20, "the burst is written at once");
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(recorder.count("written"), 40);
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(recorder.count("written"), 100, "no event is lost");
+    // The second request for an event that the server has forgotten counts too.
+    recorder.api.0.lock().is_forgetful = true;
+    recorder.api.take_calls();
+    (0..20).for_each(|number| recorder.record(&format!("web-{number}"), "Started"));
+    sleep(Duration::from_secs(1)).await;
+    let calls = recorder.api.take_calls().len();
+    assert!((9..=10).contains(&calls), "{calls} requests in a second");
 }
 
 #[tokio::test]

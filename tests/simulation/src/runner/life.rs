@@ -178,7 +178,7 @@ impl Simulation {
                 let (client, clock) = (cluster.client(), machine.clock.clone());
                 let pod_api = Arc::new(KubePodApi::new(client.clone()));
                 let node_api = Arc::new(KubeNodeApi::new(client.clone(), NODE_NAME));
-                let events = KubeEvents::start(client.clone(), NODE_NAME, clock.clone(), metrics.events.clone());
+                let events = KubeEvents::start(client.clone(), NODE_NAME, clock.clone(), metrics.events.clone(), None);
                 (ports.pod_api(pod_api).node_api(node_api), Some(events), Some(ApiSource::new(client, clock)))
             }
         };
