@@ -103,7 +103,7 @@ pub(super) fn desired_status(
     now: Time,
 ) -> (NodeStatus, Vec<PodEvent>) {
     resources(settings, &mut status);
-    status.addresses = Some(identity.addresses());
+    status.addresses = Some(identity.addresses(settings, status.addresses.take()));
     status.node_info = Some(system_info(settings, observed));
     status.daemon_endpoints =
         Some(NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: settings.kubelet_port }) });

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::conditions::Health;
 use super::next::{ObservedNode, desired_status};
-use super::object::{NodeIdentity, adoption_patch, initial_node};
+use super::object::{NodeIdentity, adoption_patch, initial_node, provider_id};
 use super::registration::{NodeRegistration, Registration};
 use super::renewal::Hold;
 use crate::eviction::EvictionState;
@@ -210,6 +210,17 @@ impl NodePresence {
             Ok(existing) => existing,
             Err(error) => return Err(refusal.unwrap_or(error)),
         };
+        if let (Some(desired), Some(found)) = (settings.provider_id.as_deref(), provider_id(&existing))
+            && desired != found
+        {
+            let node = self.name();
+            tracing::warn!(
+                node,
+                desired,
+                found,
+                "the node keeps its provider ID, which cannot be changed: delete the node to register it anew, or correct --provider-id"
+            );
+        }
         let node = match adoption_patch(&self.identity, settings, &existing) {
             Some(patch) => self.registering(api.patch_node(patch)).await?,
             None => existing,

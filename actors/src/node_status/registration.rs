@@ -1,6 +1,7 @@
 //! The settings and the progress of the registration of a node.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, NodeSystemInfo, Taint};
@@ -26,6 +27,9 @@ pub struct NodeRegistration {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) taints: Vec<Taint>,
     pub(super) is_schedulable: bool,
+    pub(super) provider_id: Option<String>,
+    /// The addresses that the operator has given to the node, if an external cloud provider initializes it.
+    pub(super) external_cloud: Option<Vec<IpAddr>>,
     pub(super) enforces_allocatable: bool,
     pub(super) system_info: NodeSystemInfo,
     pub(super) capacity: BTreeMap<String, Quantity>,
@@ -73,6 +77,8 @@ impl NodeRegistration {
             labels: BTreeMap::new(),
             taints: Vec::new(),
             is_schedulable: true,
+            provider_id: None,
+            external_cloud: None,
             enforces_allocatable: false,
             system_info: NodeSystemInfo::default(),
             capacity: BTreeMap::new(),
@@ -104,6 +110,20 @@ impl NodeRegistration {
     /// Whether pods may be scheduled to a node that is created. By default true.
     pub fn schedulable(mut self, schedulable: bool) -> Self {
         self.is_schedulable = schedulable;
+        self
+    }
+
+    /// The ID of the machine at its cloud provider (`spec.providerID`), which cannot be changed later. By default none.
+    pub fn provider_id(mut self, id: Option<String>) -> Self {
+        self.provider_id = id;
+        self
+    }
+
+    /// The node is initialized by the controller of an external cloud provider: a node that is created has the taint for that, and the
+    /// controller sets the addresses. `node_ips` are the addresses that the operator has given to the node, which are a hint for the
+    /// controller.
+    pub fn external_cloud(mut self, node_ips: Vec<IpAddr>) -> Self {
+        self.external_cloud = Some(node_ips);
         self
     }
 

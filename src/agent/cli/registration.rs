@@ -3,6 +3,7 @@
 use std::net::{IpAddr, UdpSocket};
 use std::str::FromStr;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use k8s_openapi::api::core::v1::Taint;
 
@@ -58,6 +59,13 @@ pub(crate) struct RegistrationArgs {
     /// addresses of its default routes].
     #[arg(long, value_name = "IP[,IP]", value_delimiter = ',', requires = "kubeconfig")]
     node_ip: Vec<NodeIp>,
+    /// The ID of this machine at its cloud provider, for the Node object. It cannot be changed later.
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new(), requires = "kubeconfig")]
+    pub(crate) provider_id: Option<String>,
+    /// `external` if the controller of a cloud provider initializes the node: the node is created with the taint
+    /// node.cloudprovider.kubernetes.io/uninitialized, and the controller sets its addresses.
+    #[arg(long, value_name = "external", default_value = "", hide_default_value = true, requires = "kubeconfig")]
+    cloud_provider: CloudProvider,
     /// Delete the node from the API server when a signal ends the agent. The rights of a node do not permit that: grant the
     /// verb delete on nodes. Use it with --pods-on-exit stop, because the cluster deletes the pods of a node that is gone.
     #[arg(long, requires = "kubeconfig")]
@@ -86,6 +94,11 @@ impl RegistrationArgs {
         taints
     }
 
+    /// Whether the controller of a cloud provider initializes the node.
+    pub(crate) fn has_external_cloud(&self) -> bool {
+        self.cloud_provider == CloudProvider::External
+    }
+
     /// What is wrong with the addresses together, with the remedy.
     pub(super) fn fault(&self) -> Option<String> {
         let fits = match self.node_ip.as_slice() {
@@ -105,6 +118,32 @@ enum RootPods {
     #[default]
     Refuse,
     Allow,
+}
+
+/// Who initializes the node in its cloud.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum CloudProvider {
+    /// Nobody.
+    #[default]
+    None,
+    /// A controller of the cloud provider.
+    External,
+}
+
+impl FromStr for CloudProvider {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "" => Ok(CloudProvider::None),
+            "external" => Ok(CloudProvider::External),
+            _ => Err(
+                "no cloud provider is built in, as in a kubelet: use external, and run the controller of the cloud \
+                      provider, or leave the flag out"
+                    .to_owned(),
+            ),
+        }
+    }
 }
 
 /// An address of this machine that other machines can reach (upstream `validateNodeIP`, kubelet 1.36).
@@ -153,9 +192,14 @@ mod tests {
         let args = ["--kubeconfig=k", "--register-node=false", "--register-schedulable=false", "--deregister-on-exit"];
         assert_eq!(flags(&parse(&args).unwrap()), (false, false, true));
         assert_eq!(flags(&parse(&["--kubeconfig=k", "--register-node"]).unwrap()), (true, true, false));
-        for flag in
-            ["--register-node=false", "--register-schedulable=false", "--deregister-on-exit", "--node-ip=192.0.2.1"]
-        {
+        for flag in [
+            "--register-node=false",
+            "--register-schedulable=false",
+            "--deregister-on-exit",
+            "--node-ip=192.0.2.1",
+            "--provider-id=a",
+            "--cloud-provider=external",
+        ] {
             let error = parse(&[flag]).unwrap_err();
             assert!(error.contains("--kubeconfig") || error.contains("not an address"), "{flag}: {error}");
         }
@@ -183,6 +227,19 @@ mod tests {
         assert_eq!(args.with_runtime_taint(vec![own.clone()], &Runtime::Process), [own]);
         for flag in ["--register-runtime-taint=false", "--process-root-pods=allow"] {
             assert!(parse(&[flag]).unwrap_err().contains("--kubeconfig"), "{flag}");
+        }
+    }
+
+    #[test]
+    fn only_an_external_cloud_provider_initializes_the_node() {
+        let cloud = |flags: &[&str]| parse(flags).map(|args| (args.has_external_cloud(), args.provider_id));
+        assert_eq!(cloud(&[]), Ok((false, None)));
+        assert_eq!(cloud(&["--kubeconfig=k", "--cloud-provider="]), Ok((false, None)));
+        let both = ["--kubeconfig=k", "--cloud-provider=external", "--provider-id=cloud:///1"];
+        assert_eq!(cloud(&both), Ok((true, Some("cloud:///1".to_owned()))));
+        for (flag, says) in [("--cloud-provider=aws", "use external"), ("--provider-id=", "--provider-id")] {
+            let error = cloud(&["--kubeconfig=k", flag]).unwrap_err();
+            assert!(error.contains(says), "{flag}: {error}");
         }
     }
 

@@ -300,7 +300,12 @@ fn registration(
         return Ok(NodeRegistration::new(""));
     }
     let instance = instance::of(root.path()).map_err(RunError::Instance)?;
-    Ok(NodeRegistration::new(instance)
+    let registration = NodeRegistration::new(instance).provider_id(args.registration.provider_id.clone());
+    let registration = match args.registration.has_external_cloud() {
+        true => registration.external_cloud(args.registration.addresses()),
+        false => registration,
+    };
+    Ok(registration
         .creates(args.registration.register_node)
         .schedulable(args.registration.register_schedulable)
         .labels(args.admission.labels(&args.runtime))
