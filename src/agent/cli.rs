@@ -137,6 +137,9 @@ pub(crate) struct RunArgs {
     /// The maximum number of pods that run at a time; further pods are rejected.
     #[arg(long, value_name = "N", default_value_t = 110)]
     pub(crate) max_pods: usize,
+    /// The maximum number of pods for each CPU of the machine; 0 for no such limit. The lower of this limit and --max-pods applies.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) pods_per_core: u32,
     /// The directories with the specifications of CDI devices. A device in a later directory replaces one of the same name in an
     /// earlier directory. Only root and the agent's user may be able to change them.
     #[arg(long, value_name = "DIR,...", value_delimiter = ',', default_values = podwright_host::cdi::DIRECTORIES)]

@@ -110,7 +110,7 @@ fn node(args: &RunArgs) -> Value {
 fn pods(args: &RunArgs) -> Value {
     json!({
         "maxPods": args.max_pods,
-        "podsPerCore": 0,
+        "podsPerCore": args.pods_per_core,
         "syncFrequency": duration(Duration::from_secs(60)),
         "crashLoopBackOff": {"maxContainerRestartPeriod": duration(Duration::from_secs(300))},
         "localStorageCapacityIsolation": true,
@@ -166,6 +166,7 @@ mod tests {
             "--manifests=http://user:hunter2@host/pods",
             "--manifests=/pods",
             "--max-pods=7",
+            "--pods-per-core=3",
             "--log-format=json",
             "--container-log-max-size=1Mi",
             "--allowed-unsafe-sysctls=kernel.msg*",
@@ -201,6 +202,7 @@ mod tests {
             ("staticPodPath", json!("/pods")),
             ("staticPodURL", json!("http://host/pods")),
             ("maxPods", json!(7)),
+            ("podsPerCore", json!(3)),
             ("logging", json!({"format": "json"})),
             ("containerLogMaxSize", json!("1Mi")),
             ("allowedUnsafeSysctls", json!(["kernel.msg*"])),

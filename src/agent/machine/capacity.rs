@@ -26,17 +26,27 @@ pub(crate) struct Reservation {
     pub(crate) storage_bytes: i64,
 }
 
-/// The machine's capacity for pods. The disk is the one of `root`, which holds the volumes and logs of pods.
-pub(crate) fn capacity(max_pods: usize, root: &Path) -> NodeCapacity {
+/// The machine's capacity for pods: at most `max_pods`, and at most `pods_per_core` for each CPU unless that is 0. The disk is the one of
+/// `root`, which holds the volumes and logs of pods.
+pub(crate) fn capacity(max_pods: usize, pods_per_core: u32, root: &Path) -> NodeCapacity {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     // The agent's own CPU affinity and cgroup may allow fewer CPUs than the machine has.
     let cores = cpus(&online).unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
     let cpu_millis = i64::try_from(cores).unwrap_or(i64::MAX).saturating_mul(1000);
     let memory = memory_bytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    let capacity = NodeCapacity::new(cpu_millis, memory, max_pods).ephemeral_storage(disk_bytes(root));
+    let pods = pods(max_pods, pods_per_core, cores);
+    let capacity = NodeCapacity::new(cpu_millis, memory, pods).ephemeral_storage(disk_bytes(root));
     huge_pages(Path::new(HUGE_PAGES))
         .into_iter()
         .fold(capacity, |capacity, (name, bytes)| capacity.huge_pages(name, bytes))
+}
+
+/// The most pods on a machine with this many CPUs (upstream `MachineInfo`, `nodestatus`, kubelet 1.36).
+fn pods(max_pods: usize, per_core: u32, cores: usize) -> usize {
+    match usize::try_from(per_core) {
+        Ok(0) | Err(_) => max_pods,
+        Ok(per_core) => max_pods.min(per_core.saturating_mul(cores)),
+    }
 }
 
 /// What pods may use together: the CPU in thousandths of a core and the memory in bytes that are not reserved. Pods may use the
@@ -170,6 +180,13 @@ mod tests {
     fn machine_memory_is_in_bytes_and_unlimited_if_unknown() {
         assert_eq!(memory_bytes("MemFree: 1 kB\nMemTotal:        2048 kB\n"), 2 << 20);
         assert_eq!(memory_bytes("nothing"), i64::MAX);
+    }
+
+    #[test]
+    fn pods_are_limited_for_each_core_if_that_is_less() {
+        for (per_core, cores, expected) in [(0, 4, 110), (10, 4, 40), (100, 4, 110), (u32::MAX, usize::MAX, 110)] {
+            assert_eq!(pods(110, per_core, cores), expected, "{per_core} {cores}");
+        }
     }
 
     #[test]

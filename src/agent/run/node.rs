@@ -146,7 +146,7 @@ pub(super) async fn start(
         Err(error) => tracing::warn!(%error, "cannot find out whether the machine rebooted since the last agent ran"),
     }
     let eviction = args.eviction.policy()?;
-    let machine = machine::capacity(args.max_pods, root.path());
+    let machine = machine::capacity(args.max_pods, args.pods_per_core, root.path());
     let reservations = args.admission.reservations();
     let enforced = machine::enforced(&machine, &reservations);
     let whole = args.runtime.capacity(machine.clone());
