@@ -12,6 +12,7 @@ mod features;
 mod gates;
 pub(super) mod images;
 mod kubelet;
+mod machine;
 mod names;
 mod node_api;
 mod node_settings;
@@ -176,6 +177,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) configuration: configuration::ConfigurationArgs,
     // These groups come last, because their heading would also cover the flags after them.
+    #[command(flatten)]
+    pub(crate) machine: machine::MachineArgs,
     #[command(flatten)]
     pub(crate) eviction: EvictionArgs,
     #[command(flatten)]

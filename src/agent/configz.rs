@@ -26,6 +26,7 @@ pub(crate) fn configz(args: &RunArgs) -> Value {
         args.eviction.configuration(),
         args.shutdown.configuration(),
         args.events.configuration(),
+        args.machine.configuration(),
         runtime(args),
     ];
     let fields = parts.into_iter().filter_map(|part| match part {
@@ -168,6 +169,7 @@ mod tests {
             "--max-pods=7",
             "--pods-per-core=3",
             "--log-format=json",
+            "--protect-kernel-defaults",
             "--container-log-max-size=1Mi",
             "--allowed-unsafe-sysctls=kernel.msg*",
             "--system-reserved=cpu=0.5,memory=1Gi",
@@ -204,6 +206,7 @@ mod tests {
             ("maxPods", json!(7)),
             ("podsPerCore", json!(3)),
             ("logging", json!({"format": "json"})),
+            ("protectKernelDefaults", json!(true)),
             ("containerLogMaxSize", json!("1Mi")),
             ("allowedUnsafeSysctls", json!(["kernel.msg*"])),
             ("systemReserved", json!({"cpu": "500m", "memory": "1073741824"})),

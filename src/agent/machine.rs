@@ -1,6 +1,7 @@
 //! Facts about the machine that the agent runs on.
 
 mod capacity;
+mod requirements;
 mod system_info;
 
 use std::fs;
@@ -10,6 +11,7 @@ use std::path::Path;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub(crate) use capacity::{Reservation, allocatable, capacity, enforced, published, quantities};
+pub(crate) use requirements::{Requirements, UnfitMachine};
 pub(crate) use system_info::{KUBELET_VERSION, system_info};
 
 /// The default node name: the host name in lower case, with characters that a node name cannot have replaced by `-`.

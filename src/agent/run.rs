@@ -47,6 +47,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Root(#[from] RootError),
     #[error(transparent)]
+    Machine(#[from] machine::UnfitMachine),
+    #[error(transparent)]
     Admin(#[from] AdminError),
     #[error("the directory of --cert-dir cannot be used")]
     CertificateDirectory(#[source] UntrustedDirectory),
@@ -98,6 +100,7 @@ const CLAIMS_WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 /// # Errors
 /// [`RunError`] if the agent cannot start.
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode, RunError> {
+    args.machine.requirements().check()?;
     let defaults = DefaultDirectories::of_process();
     let root = match &args.root {
         Some(root) => root.clone(),
