@@ -20,7 +20,8 @@ pub use podwright_sources as sources;
 pub mod cri {
     pub use podwright_cri::{
         Allocatable, CGROUP_ROOT, CgroupDriver, CriConfig, CriRuntime, Endpoint, ImageList, ImageListEntry,
-        NodeSettings, OpenError, ParseCgroupDriverError, ParseEndpointError, ParseImageListError, VerificationPolicy,
+        NodeSettings, OpenError, ParseCgroupDriverError, ParseEndpointError, ParseImageListError,
+        ParseSwapBehaviorError, SwapBehavior, VerificationPolicy,
     };
 }
 /// The API server: the node itself, the pods that the server binds to it, the objects that these pods refer to, and the writes of

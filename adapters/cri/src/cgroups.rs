@@ -20,6 +20,7 @@ mod leftovers;
 mod pod_limits;
 mod resize;
 mod slices;
+mod swap;
 mod systemd;
 
 use std::collections::HashMap;
@@ -34,6 +35,7 @@ use podwright_model::pod::PodObject;
 use podwright_ports::CgroupError;
 
 use self::leftovers::remove_cgroup;
+pub(super) use self::swap::{limits_swap, new_cgroup_limits_swap};
 use self::systemd::{Slices, Systemd};
 use super::config::limits::{self, Bounds, CgroupSetting};
 use super::config::{CgroupDriver, CgroupVersion, Cgroups};

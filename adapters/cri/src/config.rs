@@ -30,6 +30,7 @@ mod resolver;
 mod resources;
 mod sandbox;
 mod security;
+mod swap;
 
 #[cfg(test)]
 pub(super) mod fixtures;
@@ -48,3 +49,4 @@ pub(super) use namespaces::target_name;
 pub(super) use resolver::{ClusterDns, Resolver};
 pub(super) use resources::updated as updated_resources;
 pub(super) use sandbox::sandbox_config;
+pub(super) use swap::shared_swap;

@@ -117,5 +117,5 @@ pub use client::OpenError;
 pub use config::{CgroupDriver, ParseCgroupDriverError};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use runtime::CriRuntime;
-pub use settings::{Allocatable, CGROUP_ROOT, CriConfig, NodeSettings};
+pub use settings::{Allocatable, CGROUP_ROOT, CriConfig, NodeSettings, ParseSwapBehaviorError, SwapBehavior};
 pub use verification::{ImageList, ImageListEntry, ParseImageListError, VerificationPolicy};

@@ -15,11 +15,11 @@ use tokio::runtime::Handle;
 use super::client::Client;
 use super::config::{
     CdiSupport, CgroupDriver, CgroupVersion, Cgroups, ClusterDns, NodeFacts, Resolver, cgroup_driver, limits::Bounds,
-    reported_driver,
+    reported_driver, shared_swap,
 };
 use super::endpoint::Endpoint;
 use super::layout::Layout;
-use super::settings::NodeSettings;
+use super::settings::{NodeSettings, SwapBehavior};
 use super::tasks::{SharedTasks, blocking};
 use super::{cgroups, v1};
 
@@ -176,7 +176,11 @@ async fn read_facts(
     let user_namespaces = handlers(|features| features.user_namespaces);
     let groups_policy = status.features.is_some_and(|features| features.supplemental_groups_policy);
     blocking(move || {
-        let version = cgroup_version();
+        let version = cgroup_version(settings.swap_behavior);
+        let meminfo = read_file("/proc/meminfo");
+        let amount =
+            |name| kernel_file::bytes(&meminfo, name).map_or(0, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+        let shared_swap = shared_swap(settings.swap_behavior, version, amount("SwapTotal:"))?;
         Ok(NodeFacts {
             layout,
             resolver: Resolver::default(),
@@ -188,8 +192,8 @@ async fn read_facts(
                 memory_limit: Some(pods.memory_bytes),
             }),
             pod_pids_limit: settings.pod_pids_limit,
-            memory: kernel_file::bytes(&read_file("/proc/meminfo"), "MemTotal:")
-                .map_or(0, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
+            memory: amount("MemTotal:"),
+            shared_swap,
             huge_pages: huge_pages(version),
             seccomp_profiles,
             seccomp_default: settings.seccomp_default,
@@ -247,15 +251,17 @@ fn read_file(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-fn cgroup_version() -> CgroupVersion {
-    match rustix::fs::statfs(cgroups::ROOT).map(|stat| stat.f_type) {
+fn cgroup_version(behavior: SwapBehavior) -> CgroupVersion {
+    let root = Path::new(cgroups::ROOT);
+    match rustix::fs::statfs(root).map(|stat| stat.f_type) {
         Ok(CGROUP2_MAGIC) => {
-            // The root of the tree has no limit files, so the agent's own cgroup is checked.
             let own = read_file("/proc/self/cgroup");
             let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-            CgroupVersion::V2 { swap: Path::new(cgroups::ROOT).join(own).join("memory.swap.max").exists() }
+            // Without LimitedSwap, containers run without a limit until a cgroup shows that there is one. That is not worth a new cgroup.
+            let by_new = || behavior == SwapBehavior::LimitedSwap && cgroups::new_cgroup_limits_swap(root);
+            CgroupVersion::V2 { swap: cgroups::limits_swap(root, own).unwrap_or_else(by_new) }
         }
-        _ => CgroupVersion::V1 { swap: Path::new(cgroups::ROOT).join("memory/memory.memsw.limit_in_bytes").exists() },
+        _ => CgroupVersion::V1 { swap: root.join("memory/memory.memsw.limit_in_bytes").exists() },
     }
 }
 

@@ -1,8 +1,10 @@
 //! Settings of the adapter.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use podwright_metrics::Metrics;
@@ -80,6 +82,8 @@ pub struct NodeSettings {
     pub seccomp_default: bool,
     /// The most processes and threads that a pod may have at a time (the kubelet's `podPidsLimit`). `None`: no limit.
     pub pod_pids_limit: Option<NonZeroU64>,
+    /// Whether pods may use swap space (the kubelet's `memorySwap.swapBehavior`).
+    pub swap_behavior: SwapBehavior,
 }
 
 /// What pods may use of the node together (upstream "node allocatable"). It is enforced on the cgroup `kubepods`.
@@ -89,6 +93,44 @@ pub struct Allocatable {
     pub cpu_millis: i64,
     /// Memory in bytes. It is a limit.
     pub memory_bytes: i64,
+}
+
+/// Whether pods may use swap space (KEP-2400).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SwapBehavior {
+    /// No container uses swap space.
+    #[default]
+    NoSwap,
+    /// A container of a burstable pod may use the part of the swap space of the machine that its memory request is of the memory of the
+    /// machine. Needs cgroup version 2.
+    LimitedSwap,
+}
+
+/// `NoSwap` or `LimitedSwap`.
+impl fmt::Display for SwapBehavior {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SwapBehavior::NoSwap => "NoSwap",
+            SwapBehavior::LimitedSwap => "LimitedSwap",
+        })
+    }
+}
+
+/// A text is not a swap behavior.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown swap behavior: use NoSwap or LimitedSwap")]
+pub struct ParseSwapBehaviorError(());
+
+impl FromStr for SwapBehavior {
+    type Err = ParseSwapBehaviorError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "NoSwap" => Ok(SwapBehavior::NoSwap),
+            "LimitedSwap" => Ok(SwapBehavior::LimitedSwap),
+            _ => Err(ParseSwapBehaviorError(())),
+        }
+    }
 }
 
 impl Default for NodeSettings {
@@ -102,6 +144,7 @@ impl Default for NodeSettings {
             cgroup_driver: None,
             seccomp_default: false,
             pod_pids_limit: None,
+            swap_behavior: SwapBehavior::NoSwap,
         }
     }
 }

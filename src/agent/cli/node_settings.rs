@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use crate::adapters::cri::{CGROUP_ROOT, CgroupDriver, NodeSettings};
+use crate::adapters::cri::{CGROUP_ROOT, CgroupDriver, NodeSettings, SwapBehavior};
 use podwright_model::text::reason;
 use podwright_ports::NamedRuntimeClasses;
 
@@ -47,6 +47,10 @@ pub(crate) struct NodeSettingsArgs {
     /// was set.
     #[arg(long, value_name = "N", default_value_t, allow_negative_numbers = true)]
     pod_max_pids: PodPidsLimit,
+    /// NoSwap: no container uses swap space. LimitedSwap: a container of a burstable pod may use the part of the swap space that its
+    /// memory request is of the memory of the machine. It needs cgroup version 2.
+    #[arg(long, value_name = "BEHAVIOR", default_value_t)]
+    swap_behavior: SwapBehavior,
     /// Adopt the pods that a kubelet started in this container runtime, without restarting them: those of manifests with the
     /// same name, namespace and node name, or with the same UID. Stop the kubelet first.
     #[arg(long)]
@@ -64,6 +68,7 @@ impl From<&NodeSettingsArgs> for NodeSettings {
             allocatable: None,
             seccomp_default: args.seccomp_default,
             pod_pids_limit: args.pod_max_pids.0,
+            swap_behavior: args.swap_behavior,
         }
     }
 }
@@ -79,6 +84,7 @@ impl NodeSettingsArgs {
             "cgroupRoot": settings.cgroup_root,
             "cgroupDriver": settings.cgroup_driver.map(|driver| driver.to_string()),
             "seccompDefault": settings.seccomp_default,
+            "memorySwap": {"swapBehavior": settings.swap_behavior.to_string()},
             "podPidsLimit": settings.pod_pids_limit.map_or(-1, |most| i64::try_from(most.get()).unwrap_or(i64::MAX)),
             "cgroupsPerQOS": true,
             "enforceNodeAllocatable": ["pods"],
@@ -194,6 +200,7 @@ mod tests {
             "--cgroup-driver=systemd",
             "--seccomp-default",
             "--pod-max-pids=1024",
+            "--swap-behavior=LimitedSwap",
         ];
         let expected = NodeSettings {
             cluster_dns: vec!["10.0.0.10".parse().unwrap(), "fd00::a".parse().unwrap()],
@@ -204,6 +211,7 @@ mod tests {
             allocatable: None,
             seccomp_default: true,
             pod_pids_limit: NonZeroU64::new(1024),
+            swap_behavior: SwapBehavior::LimitedSwap,
         };
         assert_eq!(parse(&args), Ok(expected));
         for unlimited in [&["--pod-max-pids=-1"][..], &["--pod-max-pids", "-1"], &["--pod-max-pids=0"]] {
@@ -218,6 +226,7 @@ mod tests {
             ("--runtime-class=gvisor", "NAME=HANDLER"),
             ("--pod-max-pids=-2", "-1 for no limit"),
             ("--pod-max-pids=many", "such as 1024"),
+            ("--swap-behavior=UnlimitedSwap", "NoSwap or LimitedSwap"),
         ] {
             let error = parse(&[arg]).unwrap_err();
             assert!(error.contains(says), "{arg}: {error}");

@@ -18,17 +18,25 @@ const KERNEL_PARAMETERS: [(&str, &str); 6] = [
 pub(crate) struct Requirements {
     /// The kernel parameters have the values of a node.
     pub(crate) kernel_parameters: bool,
+    /// Swap space is off.
+    pub(crate) no_swap: bool,
 }
 
 impl Requirements {
     /// Checks the machine.
     ///
     /// # Errors
-    /// [`UnfitMachine`] with each requirement that it does not meet.
+    /// [`UnfitMachine`] for the first requirement that it does not meet.
     pub(crate) fn check(self) -> Result<(), UnfitMachine> {
         let read = |parameter: &str| fs::read_to_string(format!("/proc/sys/{}", parameter.replace('.', "/"))).ok();
         let wrong = if self.kernel_parameters { wrong_parameters(read) } else { Vec::new() };
-        if wrong.is_empty() { Ok(()) } else { Err(UnfitMachine::KernelParameters(wrong)) }
+        if !wrong.is_empty() {
+            return Err(UnfitMachine::KernelParameters(wrong));
+        }
+        // A kernel without swap space does not have the file.
+        let swaps = if self.no_swap { fs::read_to_string("/proc/swaps").unwrap_or_default() } else { String::new() };
+        let areas = swap_areas(&swaps);
+        if areas.is_empty() { Ok(()) } else { Err(UnfitMachine::Swap(areas.join(", "))) }
     }
 }
 
@@ -40,6 +48,8 @@ pub(crate) enum UnfitMachine {
         list(.0)
     )]
     KernelParameters(Vec<WrongParameter>),
+    #[error("the machine has swap space on {0}: turn it off with `swapoff --all`, or leave out --fail-swap-on")]
+    Swap(String),
 }
 
 fn list(parameters: &[WrongParameter]) -> String {
@@ -74,9 +84,22 @@ fn wrong_parameters(read: impl Fn(&str) -> Option<String>) -> Vec<WrongParameter
     KERNEL_PARAMETERS.into_iter().filter_map(wrong).collect()
 }
 
+/// The files and devices in a list of the kernel, whose first line is a head.
+fn swap_areas(swaps: &str) -> Vec<&str> {
+    swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_area_of_swap_space_is_named() {
+        let head = "Filename\t\t\tType\t\tSize\tUsed\tPriority\n";
+        assert!(swap_areas("").is_empty() && swap_areas(head).is_empty());
+        let on = format!("{head}/dev/sda2   partition\t1048572\t0\t-2\n/swapfile   file\t1048572\t0\t-3\n");
+        assert_eq!(swap_areas(&on), ["/dev/sda2", "/swapfile"]);
+    }
 
     #[test]
     fn each_kernel_parameter_that_differs_is_named() {

@@ -42,6 +42,7 @@ pub(crate) fn facts() -> NodeFacts {
         all_pods: Bounds::of_class(2000),
         pod_pids_limit: None,
         memory: 4 << 30,
+        shared_swap: None,
         huge_pages: vec![],
         seccomp_profiles: "/r/seccomp".into(),
         seccomp_default: false,

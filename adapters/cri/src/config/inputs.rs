@@ -30,6 +30,8 @@ pub(crate) struct NodeFacts {
     pub(crate) pod_pids_limit: Option<NonZeroU64>,
     /// The machine's memory, in bytes.
     pub(crate) memory: i64,
+    /// The swap space that all pods share, in bytes. `None` if pods use no swap space.
+    pub(crate) shared_swap: Option<i64>,
     /// The huge page sizes that the kernel supports, in bytes.
     pub(crate) huge_pages: Vec<u64>,
     /// The directory of the seccomp profiles that `localhostProfile` names (upstream: `seccomp` in the root directory).

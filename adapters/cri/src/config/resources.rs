@@ -13,6 +13,7 @@ use podwright_model::quantity::Amount;
 use super::cgroup::CgroupVersion;
 use super::error::ConfigError;
 use super::inputs::NodeFacts;
+use super::swap::swap_limit;
 use crate::v1;
 
 /// The kernel's range of `cpu.shares`. A container without a CPU request gets the minimum (upstream `MilliCPUToShares`,
@@ -22,6 +23,8 @@ const SHARES: std::ops::RangeInclusive<i64> = 2..=262_144;
 pub(super) const PERIOD: i64 = 100_000;
 /// The smallest CPU quota in microseconds (upstream `MinQuotaPeriod`, kubelet 1.36).
 const MIN_QUOTA: i64 = 1000;
+/// The file of a cgroup of version 2 that limits swap space.
+const SWAP_LIMIT: &str = "memory.swap.max";
 
 /// The CPU request, and the CPU and memory limits, of a container or pod. A CPU request of zero differs from no request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,7 +106,8 @@ pub(super) fn of_container(
         // In version 1 the swap limit is the limit of memory and swap together.
         CgroupVersion::V1 { swap: true } => resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes,
         CgroupVersion::V2 { swap: true } => {
-            resources.unified.insert("memory.swap.max".to_owned(), "0".to_owned());
+            let limit = swap_limit(facts, pod, container);
+            resources.unified.insert(SWAP_LIMIT.to_owned(), limit.to_string());
         }
         CgroupVersion::V1 { swap: false } | CgroupVersion::V2 { swap: false } => {}
     }
@@ -119,8 +123,11 @@ pub(crate) fn updated(
     pod: &PodObject,
     container: Definition<'_>,
 ) -> Result<v1::LinuxContainerResources, ConfigError> {
-    let all = of_container(facts, pod, container)?;
-    Ok(v1::LinuxContainerResources { oom_score_adj: 0, hugepage_limits: Vec::new(), unified: HashMap::new(), ..all })
+    let mut all = of_container(facts, pod, container)?;
+    // The limit of swap space follows the memory request.
+    let swap = all.unified.remove_entry(SWAP_LIMIT).filter(|_| facts.shared_swap.is_some());
+    let unified = swap.into_iter().collect();
+    Ok(v1::LinuxContainerResources { oom_score_adj: 0, hugepage_limits: Vec::new(), unified, ..all })
 }
 
 /// The resources of a pod's containers together, and the pod's overhead. Runtimes that run a sandbox as a virtual machine set

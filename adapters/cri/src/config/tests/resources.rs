@@ -1,12 +1,18 @@
 //! Tests of CPU, memory, huge pages, swap, cgroup paths and OOM scores.
 
+use std::collections::HashMap;
+
+use podwright_core::containers::definition::Definition;
 use podwright_model::pod::ContainerKind;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::fixtures::{container, facts, lookups, pod, pod_with};
-use super::super::resources::{page_size, quota, shares};
-use super::super::{CgroupDriver, CgroupVersion, Cgroups, NodeFacts, PodAssignments, container_config, sandbox_config};
+use super::super::resources::{page_size, quota, shares, updated};
+use super::super::{
+    CgroupDriver, CgroupVersion, Cgroups, NodeFacts, PodAssignments, container_config, sandbox_config, shared_swap,
+};
+use crate::settings::SwapBehavior;
 use crate::v1::LinuxContainerResources;
 
 const MI: i64 = 1 << 20;
@@ -64,6 +70,47 @@ fn swap_limit_and_group_kill_are_set_for_each_cgroup_version() {
         of(CgroupVersion::V2 { swap: true }),
         (0, vec![pair("memory.oom.group", "1"), pair("memory.swap.max", "0")])
     );
+}
+
+#[test]
+fn only_burstable_containers_share_the_swap_space() {
+    // 4 GiB of memory and 1 GiB of swap space.
+    let node = NodeFacts { shared_swap: Some(1 << 30), ..facts() };
+    let limit = |found: &LinuxContainerResources| found.unified["memory.swap.max"].clone();
+    let memory = |request: &str, limit: &str| json!({"requests": {"memory": request}, "limits": {"memory": limit}});
+    let quarter = (256 * MI).to_string();
+    for (resources, expected) in [
+        (json!({"requests": {"memory": "1Gi"}}), &*quarter),
+        (memory("1Gi", "2Gi"), &*quarter),
+        (json!({"requests": {"memory": "3"}}), "0"),
+        (json!({"requests": {"memory": "5Gi"}}), "0"),
+        (memory("1Gi", "1Gi"), "0"),
+        (json!({"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}), "0"),
+        (json!({"requests": {"cpu": "1"}}), "0"),
+        (json!({}), "0"),
+        (json!({"limits": {"cpu": "1", "memory": "1Gi"}}), "0"),
+    ] {
+        assert_eq!(limit(&one(&node, resources.clone())), expected, "{resources}");
+    }
+    let request = || json!([{"name": "a", "resources": {"requests": {"memory": "1Gi"}}}]);
+    let critical = json!({"priority": 2_000_000_000, "containers": request()});
+    assert_eq!(limit(&of(&node, critical, ContainerKind::Regular, "a")), "0");
+    assert_eq!(limit(&one(&facts(), json!({"requests": {"memory": "1Gi"}}))), "0", "no pod uses swap space");
+    let pod = pod(json!({"containers": request()}));
+    let resized = |facts: &NodeFacts| updated(facts, &pod, Definition::Regular(&pod.containers()[0])).unwrap().unified;
+    assert_eq!(resized(&node), HashMap::from([("memory.swap.max".to_owned(), quarter)]));
+    assert!(resized(&facts()).is_empty());
+}
+
+#[test]
+fn swap_space_is_shared_only_where_the_kernel_can_limit_it() {
+    let (v1, v2) = (CgroupVersion::V1 { swap: true }, CgroupVersion::V2 { swap: true });
+    assert_eq!(shared_swap(SwapBehavior::LimitedSwap, v2, 5), Ok(Some(5)));
+    assert_eq!(shared_swap(SwapBehavior::NoSwap, v1, 5), Ok(None));
+    for version in [v1, CgroupVersion::V2 { swap: false }] {
+        let error = shared_swap(SwapBehavior::LimitedSwap, version, 5).unwrap_err().to_string();
+        assert!(error.contains("--swap-behavior NoSwap"), "{error}");
+    }
 }
 
 #[test]
