@@ -14,7 +14,7 @@
 //! ```
 //!
 //! An emptyDir with medium `Memory`, a secret and a projected volume with API objects are a tmpfs, or a plain directory if the agent
-//! may not mount.
+//! may not mount. An emptyDir on huge pages is a hugetlbfs.
 //!
 //! If the runtime mounts the volumes, a pod's directory has mode 0750, the mode that the kubelet uses. Containers without a
 //! mount namespace reach their volumes by path. Their pod's directory has mode 0700. If the agent runs as root and the pod
@@ -29,6 +29,7 @@
 mod calls;
 mod empty_dir;
 mod fs_group;
+mod huge_pages;
 mod payload;
 mod remove;
 mod usage;

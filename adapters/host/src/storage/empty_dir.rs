@@ -56,14 +56,21 @@ pub(super) fn limit(
 /// Mounts volumes in memory. Clones share the flag that mounting was refused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory {
+    /// Volumes are plain directories, because nothing uses them.
+    are_unused: bool,
     /// Volumes are plain directories, because this process may not mount.
     refused: Arc<AtomicBool>,
 }
 
 impl Memory {
-    /// Volumes in plain directories.
+    /// Volumes in plain directories, which no container uses.
     pub(super) fn directories() -> Self {
-        Memory { refused: Arc::new(true.into()) }
+        Memory { are_unused: true, refused: Arc::default() }
+    }
+
+    /// Whether no container uses the volumes, so that nothing has to be mounted.
+    pub(super) fn are_unused(&self) -> bool {
+        self.are_unused
     }
 
     /// Mounts a tmpfs at a directory, unless a file system is mounted there or the directory has content. In both cases the
@@ -77,7 +84,7 @@ impl Memory {
     /// The system's error. It is no error if this process may not mount: the volume is then the plain directory.
     pub(super) fn set_up(&self, path: &Path, limit: Option<u64>, group: Option<FsGroup>) -> io::Result<()> {
         let is_used = || io::Result::Ok(mounts::exactly_at(path)?.is_some() || has_content(fs::read_dir(path))?);
-        if self.refused.load(Ordering::Relaxed) || is_used()? {
+        if self.are_unused || self.refused.load(Ordering::Relaxed) || is_used()? {
             return Ok(());
         }
         let size = limit.map(|bytes| format!("size={bytes}"));

@@ -10,6 +10,7 @@ use podwright_ports::StorageError;
 
 use super::calls::CallProgress;
 use super::empty_dir::TMPFS;
+use super::huge_pages::HUGETLBFS;
 use super::volume::{IN_MEMORY, PLUGINS};
 use super::{PodLogs, entries, for_volume, io_error, is_dir};
 use crate::mounts::{self, UnmountError};
@@ -23,7 +24,7 @@ pub(super) fn volumes(dir: &Path, step: &CallProgress) -> Result<(), StorageErro
             step.at(&volume);
             let named = |error| for_volume(&name(&volume), error);
             if IN_MEMORY.contains(plugin) {
-                unmount_tmpfs(&volume).map_err(named)?;
+                unmount_memory(&volume).map_err(named)?;
             }
             tree(&volume).map_err(named)?;
         }
@@ -31,10 +32,10 @@ pub(super) fn volumes(dir: &Path, step: &CallProgress) -> Result<(), StorageErro
     Ok(())
 }
 
-/// Unmounts a volume if it is a tmpfs.
-fn unmount_tmpfs(volume: &Path) -> Result<(), StorageError> {
+/// Unmounts a volume if it is a tmpfs or has huge pages.
+fn unmount_memory(volume: &Path) -> Result<(), StorageError> {
     match mounts::exactly_at(volume).map_err(|error| io_error(volume, error))? {
-        Some(mounted) if mounted.kind == TMPFS => unmount(&name(volume), volume),
+        Some(mounted) if [TMPFS, HUGETLBFS].contains(&&*mounted.kind) => unmount(&name(volume), volume),
         _ => Ok(()),
     }
 }

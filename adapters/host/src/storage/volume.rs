@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::calls::CallProgress;
 use super::fs_group::{FsGroup, volume_mode};
 use super::payload::{self, Payload};
-use super::{Disk, PASSABLE, PRIVATE, component, empty_dir, io_error, is_dir, make_dir};
+use super::{Disk, PASSABLE, PRIVATE, component, empty_dir, huge_pages, io_error, is_dir, make_dir};
 
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const DOWNWARD_API: &str = "kubernetes.io~downward-api";
@@ -169,10 +169,20 @@ impl Disk {
                     .map_err(|reason| StorageError::volume(&volume.name, reason))?;
                 self.memory.set_up(path, limit, group).map_err(|error| io_error(path, error))
             }
+            medium if huge_pages::is_medium(medium) => {
+                let refused = |reason| StorageError::volume(&volume.name, reason);
+                let page_size = huge_pages::page_size(medium, pod.spec()).map_err(refused)?;
+                let limit = huge_pages::limit(source).map_err(refused)?;
+                if self.memory.are_unused() {
+                    return Ok(());
+                }
+                huge_pages::set_up(path, page_size, limit, group)
+                    .map_err(|error| StorageError::volume(&volume.name, error))
+            }
             medium => Err(StorageError::Unsupported {
                 volume: volume.name.clone(),
                 kind: format!("emptyDir (medium {medium})"),
-                remedy: "use the medium Memory, or no medium".into(),
+                remedy: "use the medium Memory or HugePages, or no medium".into(),
             }),
         }
     }
@@ -191,9 +201,9 @@ pub(super) fn plugin(volume: &Volume) -> Option<&'static str> {
 
 /// Whether the files of a volume count as local storage of its pod: an emptyDir on disk or a config map.
 pub(super) fn is_local_storage(volume: &Volume) -> bool {
-    let in_memory = |source: &EmptyDirVolumeSource| source.medium.as_deref() == Some("Memory");
+    let has_medium = |source: &EmptyDirVolumeSource| source.medium.as_ref().is_some_and(|medium| !medium.is_empty());
     match plugin(volume) {
-        Some(EMPTY_DIR) => !volume.empty_dir.as_ref().is_some_and(in_memory),
+        Some(EMPTY_DIR) => !volume.empty_dir.as_ref().is_some_and(has_medium),
         plugin => plugin == Some(CONFIG_MAP),
     }
 }

@@ -108,8 +108,55 @@ fn memory_volume_limit_is_the_smallest_of_volume_pod_and_node() {
     assert_eq!(limit(json!(null), &[""], None), Ok(None));
 }
 
+fn huge_pages(medium: &str, size: &str, group: Option<i64>) -> Arc<PodObject> {
+    let mut pod = pod(json!([{"name": "h", "emptyDir": {"medium": medium, "sizeLimit": "1Gi"}}])).pod().clone();
+    let spec = pod.spec.as_mut().unwrap();
+    let limits = json!({"limits": {(format!("hugepages-{size}")): "1Gi"}});
+    spec.containers[0].resources = serde_json::from_value(limits).unwrap();
+    spec.security_context = serde_json::from_value(json!({"fsGroup": group})).unwrap();
+    PodObject::new(pod).unwrap()
+}
+
 #[tokio::test]
-async fn huge_pages_volume_is_refused_with_a_remedy() {
-    let error = Node::new().storage.set_up(&pod(json!([{"name": "h", "emptyDir": {"medium": "HugePages-2Mi"}}]))).await;
-    assert!(error.unwrap_err().to_string().contains("use the medium Memory"));
+async fn huge_pages_volume_that_cannot_be_mounted_is_refused_with_a_remedy() {
+    let node = Node::new();
+    for (pod, says) in [
+        (huge_pages("HugePages-2Mi", "1Gi", None), "requests hugepages-2Mi"),
+        // No kernel has pages of this size. Without the right to mount, the remedy is another one.
+        (huge_pages("HugePages", "3Ki", None), "cannot mount huge pages"),
+        (pod(json!([{"name": "h", "emptyDir": {"medium": "Disk"}}])), "use the medium Memory or HugePages"),
+    ] {
+        let error = error_chain(&node.storage.set_up(&pod).await.unwrap_err()).to_string();
+        assert!(error.contains("\"h\"") && error.contains(says), "{error}");
+        assert_eq!(mounts::below(&node.dir()).unwrap(), []);
+    }
+    // Nothing uses the volumes of simulated pods.
+    let simulated = Node::new().storage.without_mounts();
+    simulated.set_up(&huge_pages("HugePages", "3Ki", None)).await.unwrap();
+}
+
+#[tokio::test]
+async fn huge_pages_volume_has_the_mode_of_a_volume_and_ends_with_its_pod() {
+    let kibibytes = |entry: io::Result<fs::DirEntry>| {
+        let name = entry.ok()?.file_name().into_string().ok()?;
+        Some(format!("{}Ki", name.strip_prefix("hugepages-")?.strip_suffix("kB")?))
+    };
+    let mut sizes = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().filter_map(kibibytes);
+    let Some(size) = sizes.next() else { return eprintln!("skipped: the kernel has no huge pages") };
+    for (group, expected) in [(None, 0o777), (Some(4242), 0o2777)] {
+        let node = Node::new();
+        let pod = huge_pages("HugePages", &size, group);
+        let Ok(mounts) = node.storage.set_up(&pod).await else { return eprintln!("skipped: not allowed to mount") };
+        let volume = &mounts["h"];
+        assert_eq!((mounted(volume).as_deref(), mode(volume)), (Some("hugetlbfs"), expected));
+        assert_eq!(fs::metadata(volume).unwrap().gid(), group.map_or(0, |group| u32::try_from(group).unwrap()));
+        // The next agent finds the mounted volume, and the mode that a container has set.
+        fs::set_permissions(volume, fs::Permissions::from_mode(0o700)).unwrap();
+        node.set_up(&pod).await;
+        assert_eq!((mounts::below(volume).unwrap().len(), mode(volume)), (1, 0o700));
+        // The volume is not a part of the pod's local storage.
+        assert!(!node.storage.pod_space(&pod).await.unwrap().volumes[0].is_local_storage);
+        node.storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
+        assert!(!node.dir().exists() && mounts::below(&node.dir()).unwrap().is_empty());
+    }
 }
