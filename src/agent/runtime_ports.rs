@@ -1,7 +1,11 @@
 //! Opens the runtime that `--runtime` names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 
 use crate::adapters::adoption::Adoption;
 use crate::adapters::log::WritesLogs;
@@ -9,9 +13,11 @@ use crate::adapters::simulated::{BadSetting, SimulatedConfig};
 use podwright_host::stats::{NoStats, RuntimeStats};
 use podwright_host::streaming::{NoStreams, StreamingRuntime};
 use podwright_metrics::Metrics;
+use podwright_model::ids::ContainerId;
+use podwright_node_api::Checkpoints;
 use podwright_ports::{
     Clock, ContainerRuntime, CredentialProviders, HostIps, ImageStore, NetworkClient, NoCredentialProviders,
-    PodCgroups, PullSecrets, RuntimeName, ServiceAccounts,
+    PodCgroups, PullSecrets, RuntimeError, RuntimeName, ServiceAccounts,
 };
 
 use super::cli::RunArgs;
@@ -73,8 +79,24 @@ pub(crate) struct RuntimePorts {
     pub(crate) streams: Arc<dyn StreamingRuntime>,
     /// Measures containers.
     pub(crate) stats: Arc<dyn RuntimeStats>,
+    /// Present if the runtime may write checkpoints of containers.
+    pub(crate) checkpoints: Option<Arc<dyn Checkpoints>>,
     /// Whether the runtime supports strict supplemental groups.
     pub(crate) strict_groups: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// The checkpoints of a container runtime.
+struct RuntimeCheckpoints(Arc<crate::adapters::cri::CriRuntime>);
+
+impl Checkpoints for RuntimeCheckpoints {
+    fn checkpoint<'a>(
+        &'a self,
+        container: &'a ContainerId,
+        file: &'a str,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<PathBuf, RuntimeError>> {
+        self.0.checkpoint(container, file, timeout).boxed()
+    }
 }
 
 impl RuntimePorts {
@@ -128,6 +150,7 @@ impl RuntimePorts {
                     images: Some(runtime.clone()),
                     streams: runtime.clone(),
                     stats: runtime.clone(),
+                    checkpoints: Some(Arc::new(RuntimeCheckpoints(runtime.clone()))),
                     cgroups: Some(runtime.clone()),
                     log_writer: Some(runtime.clone()),
                     adoption: Some(Adoption { pods: adopted, runtime: runtime.clone() }),
@@ -148,6 +171,7 @@ impl RuntimePorts {
                     log_writer: Some(runtime.clone()),
                     streams: runtime.clone(),
                     stats: runtime.clone(),
+                    checkpoints: None,
                     runtime,
                     images: None,
                     network,
@@ -169,6 +193,7 @@ impl RuntimePorts {
                     network,
                     streams: Arc::new(NoStreams),
                     stats: Arc::new(NoStats),
+                    checkpoints: None,
                     cgroups: None,
                     log_writer: None,
                     adoption: None,

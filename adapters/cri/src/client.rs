@@ -26,7 +26,7 @@ const RUN_SANDBOX_LIMIT: Duration = Duration::from_secs(240);
 /// The time limit of a pull, so that a pull that hangs does not block other pulls for ever. Runtimes end a pull without progress
 /// much earlier.
 const PULL_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
-/// The time that an exec call may take beyond the command's own time limit.
+/// The time that a call with a time limit of the runtime may take beyond that limit.
 const EXEC_MARGIN: Duration = Duration::from_secs(10);
 /// The time limit of a connection attempt. The socket is on this machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -179,6 +179,22 @@ impl Client {
             Err(RuntimeError::Timeout { call, .. }) => Err(RuntimeError::Timeout { call, after: limit }),
             answer => answer,
         }
+    }
+
+    /// Writes a checkpoint of a container to a file. The runtime gives up after `limit`, rounded up to whole seconds, but not before the
+    /// limit of other calls (upstream `remoteRuntimeService.CheckpointContainer`, kubelet 1.36).
+    pub(super) async fn checkpoint_container(
+        &self,
+        container_id: String,
+        location: String,
+        limit: Duration,
+    ) -> Result<(), RuntimeError> {
+        let mut service = self.runtime.clone();
+        let limit = limit.max(LIMIT);
+        let request = v1::CheckpointContainerRequest { container_id, location, timeout: whole_seconds(limit) };
+        let within = limit.saturating_add(EXEC_MARGIN);
+        let call = async move { service.checkpoint_container(request).await };
+        self.call(RuntimeOperation::CheckpointContainer, Some(within), call).await.map(|_| ())
     }
 
     /// Pulls an image and returns its reference. Dropping the call cancels the pull.

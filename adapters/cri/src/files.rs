@@ -99,6 +99,11 @@ pub(super) fn make_pod_dir(layout: &Layout, uid: &str) -> Result<(), RuntimeErro
     make_dir_with_mode(&layout.pods.join(uid), POD_DIR)
 }
 
+/// Creates the directory of checkpoints. They contain the memory of containers, so other users have no access.
+pub(super) fn make_checkpoint_dir(path: &Path) -> Result<(), RuntimeError> {
+    make_dir_with_mode(path, 0o700)
+}
+
 fn make_dir_with_mode(path: &Path, mode: u32) -> Result<(), RuntimeError> {
     DirBuilder::new().recursive(true).mode(mode).create(path).map_err(|error| failed(path, error))
 }

@@ -1,6 +1,7 @@
 //! The state that the parts of [`CriRuntime`](super::CriRuntime) share.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -34,6 +35,8 @@ pub(super) struct CriRuntimeInner {
     /// The specifications of CDI devices.
     pub(super) cdi: Arc<SpecCache>,
     pub(super) events: Arc<dyn EventRecorder>,
+    /// The directory of the checkpoints (upstream: `checkpoints` in the root directory).
+    pub(super) checkpoints: PathBuf,
     pub(super) stops: ContainerStops,
     /// The IDs of the containers that this agent has stopped and not yet removed.
     pub(super) stopped: Mutex<HashSet<String>>,

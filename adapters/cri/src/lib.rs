@@ -63,6 +63,7 @@
 //! | `node_facts` | what the node and the runtime support, and the cgroup driver |
 //! | `conditions`, `events` | the runtime's conditions, and its container events |
 //! | `cgroups`, `id_ranges` | cgroups of pods, and user ID ranges of their user namespaces |
+//! | `checkpoints` | writes checkpoints of containers |
 //! | `streams` | gets the URLs of exec, attach and port-forward sessions from the runtime |
 //! | `files`, `layout` | logs, links to logs, `/etc/hosts`, termination messages |
 //! | [`adoption`] | takes over the pods that a kubelet started |
@@ -77,6 +78,7 @@
 mod access;
 pub mod adoption;
 mod cgroups;
+mod checkpoints;
 mod client;
 mod conditions;
 mod config;

@@ -1,6 +1,7 @@
 //! [`CriRuntime`]: implements the ports of the engine.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -107,6 +108,7 @@ impl CriRuntime {
             adopted: config.adopted,
             cdi: Arc::new(SpecCache::new(config.cdi_directories)),
             events: config.events,
+            checkpoints: config.root.join("checkpoints"),
             stops: ContainerStops::new(client.clone(), handle.clone()),
             stopped: Mutex::default(),
             image_users: Mutex::default(),
@@ -164,6 +166,22 @@ impl CriRuntime {
             Ok(Err(error @ RuntimeError::Config(_))) => Err(error),
             Ok(Ok(_) | Err(_)) | Err(_) => Ok(()),
         }
+    }
+
+    /// Writes a checkpoint of a container that runs to a file of this name in the directory `checkpoints` of the root directory, and
+    /// returns its path. The container runs on. The runtime gives up after `timeout`, but not before 120 s.
+    ///
+    /// Cancel safe: the runtime may still write the file.
+    ///
+    /// # Errors
+    /// The errors of the runtime. [`RuntimeError::Unsupported`] if it writes no checkpoints.
+    pub async fn checkpoint(
+        &self,
+        container: &ContainerId,
+        file: &str,
+        timeout: Duration,
+    ) -> Result<PathBuf, RuntimeError> {
+        self.inner.checkpoint(container, file, timeout).await
     }
 
     async fn list(&self) -> Result<Vec<RuntimePod>, RuntimeError> {

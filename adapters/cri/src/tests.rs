@@ -6,6 +6,7 @@ mod fake;
 mod images;
 mod network_images;
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,17 @@ fn name_taken() -> Status {
 async fn run_sandbox(fake: &FakeRuntime) -> Result<SandboxId, RuntimeError> {
     let pod = pod(json!({"containers": [{"name": "a"}]}));
     fake.runtime.run_sandbox(SandboxConfig { pod, attempt: 0 }).await
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_a_file_that_only_the_agents_user_may_read() {
+    let fake = FakeRuntime::start(1).await;
+    for (timeout, seconds) in [(0, 120), (300, 300)] {
+        let path = fake.runtime.checkpoint(&"c0".into(), "c.tar", Duration::from_secs(timeout)).await.unwrap();
+        assert!(path.ends_with("checkpoints/c.tar"), "{path:?}");
+        assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o7777, 0o700);
+        assert_eq!(fake.checkpoints().pop(), Some(("c0".to_owned(), path.clone(), seconds)));
+    }
 }
 
 // KF25

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::access::{Gatekeeper, Reviews};
 use super::attributes::StreamVerb;
+use super::checkpoint::Checkpoints;
 use super::client_authority::{AnyClientVerifier, ClientAuthority, ClientAuthorityError};
 use super::container_logs::LogReaders;
 use super::routes::{NodeApi, router};
@@ -85,6 +86,8 @@ pub struct NodeApiContent {
     pub stats: Arc<dyn RuntimeStats>,
     /// The machine and its software, as the status of the node has them.
     pub system_info: NodeSystemInfo,
+    /// Writes checkpoints of containers. `None` if the runtime cannot.
+    pub checkpoints: Option<Arc<dyn Checkpoints>>,
     /// The answer of `/configz`.
     pub config: Value,
 }
@@ -183,6 +186,7 @@ impl NodeApiEndpoint {
             storage: parts.storage,
             can_register_plugins: parts.can_register_plugins,
             stats: parts.stats,
+            checkpoints: parts.checkpoints,
             node: node.as_str().into(),
             blocking: BlockingAnswers::default(),
             system_info: Arc::new(parts.system_info),

@@ -37,6 +37,7 @@
 //! - [`ServedNode`]: the queries of the node, which a user of the crate implements.
 //! - [`Reviews`]: what the gatekeeper requests from the API server, which a user of the crate implements.
 //! - [`Streams`]: commands, attached terminals and forwarded ports, over WebSocket and [`spdy`].
+//! - [`Checkpoints`]: writes checkpoints of containers, which a user of the crate implements for a runtime that can.
 //! - [`LogReaders`] and [`pod_list()`]: answers that the admin endpoints of an agent give too.
 //!
 //! # Arrows
@@ -46,6 +47,7 @@
 
 mod access;
 mod attributes;
+mod checkpoint;
 mod client_authority;
 mod container_logs;
 mod endpoint;
@@ -70,6 +72,7 @@ mod web_pages;
 
 pub use access::{ALLOWED_TTL, DENIED_TTL, Reviews, TOKEN_TTL};
 pub use attributes::StreamVerb;
+pub use checkpoint::Checkpoints;
 pub use client_authority::ClientAuthorityError;
 pub use container_logs::{LogPermit, LogReaders, LogRequest, NoRun, OpenLog, OpenLogError};
 pub use endpoint::{NodeApiClients, NodeApiContent, NodeApiEndpoint};

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::NodeSystemInfo;
 use serde_json::{Value, json};
 
 use super::access::{Gatekeeper, Refusal};
+use super::checkpoint::{Checkpoints, checkpoint};
 use super::container_logs::LogReaders;
 use super::log_route::container_logs;
 use super::pod_list::pod_list;
@@ -31,7 +32,7 @@ use podwright_ports::{Clock, ContainerState};
 /// The largest body of a request. No endpoint reads a body.
 const MAX_BODY_BYTES: u64 = 1 << 20;
 /// Paths whose answers may take hours.
-const LONG_LIVED: &[&str] = &["/exec/", "/attach/", "/portForward/", "/run/", "/containerLogs/"];
+const LONG_LIVED: &[&str] = &["/exec/", "/attach/", "/portForward/", "/run/", "/containerLogs/", "/checkpoint/"];
 
 /// The ports and the data of the endpoints. Clones share them.
 #[derive(Clone)]
@@ -43,6 +44,7 @@ pub(super) struct NodeApi {
     pub(super) can_register_plugins: Arc<dyn Fn() -> bool + Send + Sync>,
     pub(super) streams: Arc<Streams>,
     pub(super) stats: Arc<dyn RuntimeStats>,
+    pub(super) checkpoints: Option<Arc<dyn Checkpoints>>,
     pub(super) meters: Arc<stats::Meters>,
     pub(super) volumes: Arc<stats::VolumeMeter>,
     pub(super) rates: Arc<stats::CpuRates>,
@@ -75,6 +77,7 @@ pub(super) fn router(api: NodeApi, gatekeeper: Arc<Gatekeeper>) -> Router {
         .route("/runningpods", get(running_pods))
         .route("/runningpods/", get(running_pods))
         .route("/containerLogs/{namespace}/{pod}/{container}", get(container_logs))
+        .route("/checkpoint/{namespace}/{pod}/{container}", post(checkpoint))
         .route("/metrics", get(metrics))
         .route("/metrics/probes", get(probe_metrics))
         .route("/metrics/resource", get(stats::resource_metrics))
@@ -255,7 +258,14 @@ mod tests {
             })
         };
         let busy = Some((StatusCode::TOO_MANY_REQUESTS, Some("1".to_owned())));
-        for path in ["/exec/n/p/c", "/attach/n/p/c", "/portForward/n/p", "/run/n/p/c", "/containerLogs/n/p/c"] {
+        for path in [
+            "/exec/n/p/c",
+            "/attach/n/p/c",
+            "/portForward/n/p",
+            "/run/n/p/c",
+            "/containerLogs/n/p/c",
+            "/checkpoint/n/p/c",
+        ] {
             assert_eq!((code(path, false), code(path, true)), (busy.clone(), None), "{path}");
         }
         for path in ["/pods", "/metrics", "/healthz", "/runningpods/"] {

@@ -29,6 +29,7 @@ use podwright_host::stats::RuntimeStats;
 use podwright_host::streaming::StreamingRuntime;
 use podwright_metrics::Metrics;
 use podwright_model::time::Time;
+use podwright_node_api::Checkpoints;
 use podwright_parts::Parts;
 use podwright_ports::{
     ApiObjects, Clock, EventRecorder, HostIps, NoPullSecrets, NodeApi, PodApi, PullSecrets, ServiceAccounts,
@@ -114,6 +115,7 @@ pub(super) type StartEvents = Box<dyn FnOnce(Arc<dyn Clock>, &Metrics) -> Arc<dy
 pub(super) struct RuntimeHandles {
     pub(super) streams: Arc<dyn StreamingRuntime>,
     pub(super) stats: Arc<dyn RuntimeStats>,
+    pub(super) checkpoints: Option<Arc<dyn Checkpoints>>,
 }
 
 /// A node that runs, and what belongs to it.
@@ -174,9 +176,19 @@ pub(super) async fn start(
         pull_secrets: remote.pull_secrets,
         accounts: remote.accounts,
     };
-    let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups, streams, stats } =
-        RuntimePorts::open(args, runtime_config).await?;
-    let handles = RuntimeHandles { streams, stats };
+    let RuntimePorts {
+        runtime,
+        images,
+        network,
+        cgroups,
+        log_writer,
+        adoption,
+        strict_groups,
+        streams,
+        stats,
+        checkpoints,
+    } = RuntimePorts::open(args, runtime_config).await?;
+    let handles = RuntimeHandles { streams, stats, checkpoints };
     let limits =
         Limits { max_size: args.container_log_max_size.0 as u64, max_files: args.container_log_max_files as usize };
     if let Some(log_writer) = log_writer.filter(|_| limits.max_size > 0) {

@@ -79,6 +79,7 @@ impl NodeApiServer {
             streams: handles.streams,
             stats: handles.stats,
             system_info: machine::system_info(),
+            checkpoints: handles.checkpoints,
             config: configz(args),
         };
         let threads = self.endpoint.start(node.to_owned(), self.clients, certificate, content, parts.stop().clone());

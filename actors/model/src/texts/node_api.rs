@@ -58,6 +58,21 @@ pub fn pod_not_found(full_name: &str) -> String {
     format!("pod not found ({})", quoted(full_name))
 }
 
+/// The spec of the pod has no container of this name (`server/server.go`, `checkpoint`).
+pub fn no_such_container(container: &str) -> String {
+    format!("container {container} does not exist")
+}
+
+/// The container does not run (`kubelet.go`, `CheckpointContainer`).
+pub fn container_to_checkpoint(container: &str) -> String {
+    format!("container {container} not found")
+}
+
+/// The checkpoint cannot be written (`server/server.go`, `checkpoint`).
+pub fn checkpoint_failed(namespace: &str, pod: &str, container: &str, why: &str) -> String {
+    format!("checkpointing of {namespace}/{pod}/{container} failed ({why})")
+}
+
 /// The status of the pod does not list the container (`kubelet_pods.go`, `validateContainerLogStatus`).
 pub fn not_available(container: &str, pod: &str) -> String {
     format!("container {} in pod {} is not available", quoted(container), quoted(pod))

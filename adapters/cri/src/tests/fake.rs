@@ -44,6 +44,8 @@ struct FakeState {
     attempts: Vec<u32>,
     /// The requests to change the resources of containers.
     updates: Vec<v1::UpdateContainerResourcesRequest>,
+    /// The requests for checkpoints.
+    checkpoints: Vec<v1::CheckpointContainerRequest>,
     /// The parent cgroup in each request to create a sandbox.
     cgroup_parents: Vec<String>,
     sandboxes: Vec<v1::PodSandbox>,
@@ -114,6 +116,12 @@ pub(super) struct FakeRuntime {
 }
 
 impl FakeRuntime {
+    /// The container, the file and the time limit in seconds of each request for a checkpoint.
+    pub(super) fn checkpoints(&self) -> Vec<(String, PathBuf, i64)> {
+        let requests = self.service.state.lock().checkpoints.clone();
+        requests.into_iter().map(|it| (it.container_id, PathBuf::from(it.location), it.timeout)).collect()
+    }
+
     pub(super) async fn start(parallel_pulls: usize) -> Self {
         FakeRuntime::with(parallel_pulls, |_| {}).await
     }

@@ -30,6 +30,15 @@ impl RuntimeService for FakeService {
         Ok(Response::new(v1::UpdateContainerResourcesResponse {}))
     }
 
+    async fn checkpoint_container(
+        &self,
+        request: Request<v1::CheckpointContainerRequest>,
+    ) -> Result<Response<v1::CheckpointContainerResponse>, Status> {
+        let request = request.into_inner();
+        self.change(|state| state.checkpoints.push(request));
+        Ok(Response::new(v1::CheckpointContainerResponse {}))
+    }
+
     async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
         let state = self.state.lock();
         let config = state.verbose_config.clone().filter(|_| request.into_inner().verbose);
