@@ -40,12 +40,13 @@ const REPLACED_BY: [(&str, &[&str]); 7] = [
 ];
 
 /// What a kubelet does without a flag or a field (kubelet 1.36), as flags of `run`.
-const KUBELET_DEFAULTS: [(&str, &str); 5] = [
+const KUBELET_DEFAULTS: [(&str, &str); 6] = [
     ("root", "--root=/var/lib/kubelet"),
     ("runtime", "--runtime=cri=unix:///run/containerd/containerd.sock"),
     ("admin", "--admin=127.0.0.1:10248"),
     ("cgroup-root", "--cgroup-root=/"),
     ("manifests", "--no-manifests"),
+    ("fail-swap-on", "--fail-swap-on=true"),
 ];
 
 /// A command line of `run` with the settings of a configuration.

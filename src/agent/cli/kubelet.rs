@@ -21,7 +21,8 @@ const FILES: [(&str, &str, &str); 2] = [
 ];
 const DEFAULTS: &str = "Without a flag or a field, the values are those of a kubelet: the root directory /var/lib/kubelet, the node API on port \
                         10250, health on 127.0.0.1:10248, the cgroup root /, the container runtime unix:///run/containerd/containerd.sock \
-                        and no static pods. The agent adopts the pods that a kubelet started.";
+                        and no static pods. The agent refuses a machine with swap space unless failSwapOn is false, and adopts the pods that a \
+                        kubelet started.";
 
 /// The command with its flags.
 pub(super) fn command() -> Command {

@@ -20,7 +20,9 @@ const MANY_PULLS: u32 = 1_000_000;
 pub(super) fn convert(layer: &Layer, context: Context<'_>, to: &mut Converted) {
     let mut combined = Combined { layer, to };
     let is_served = combined.node_api();
-    combined.client_authority(is_served);
+    combined.of_node_api(is_served, "authentication.x509.clientCAFile", "client-ca-file");
+    combined.of_node_api(is_served, "tlsMinVersion", "tls-min-version");
+    combined.of_node_api(is_served, "tlsCipherSuites", "tls-cipher-suites");
     combined.health();
     combined.pulls();
     combined.thresholds();
@@ -90,14 +92,14 @@ impl<'a> Combined<'a> {
         true
     }
 
-    fn client_authority(&mut self, is_served: bool) {
-        let field = "authentication.x509.clientCAFile";
-        let (Some(file), Some(source)) = (self.text(field).filter(|file| !file.is_empty()), self.first(&[field]))
+    /// A setting of the node API. `run` refuses it if the node API is off.
+    fn of_node_api(&mut self, is_served: bool, field: &'static str, flag: &'static str) {
+        let (Some(text), Some(source)) = (self.text(field).filter(|text| !text.is_empty()), self.first(&[field]))
         else {
             return;
         };
         if is_served {
-            self.set("client-ca-file", file, Needs::Cluster, source);
+            self.set(flag, text, Needs::Cluster, source);
         } else {
             self.to.notice(field, source.1, "the node API is off");
         }

@@ -148,7 +148,7 @@ fn fields() -> impl Iterator<Item = &'static Field> {
 }
 
 fn all() -> impl Iterator<Item = &'static Field> {
-    fields().chain(settings::FLAGS).chain(unused::FLAGS).chain(only::FLAGS)
+    fields().chain(settings::FLAGS).chain(unused::FLAGS)
 }
 
 #[cfg(test)]

@@ -156,6 +156,25 @@ fn settings_become_the_flags_of_run() {
         ("evictionSoftGracePeriod:\n  memory.available: 1m30s", "--eviction-soft-grace-period=memory.available=1m30s"),
         ("logging:\n  format: json", "--log-format=json"),
         ("featureGates:\n  DRAExtendedResource: false", "--feature-gates=DRAExtendedResource=false"),
+        ("seccompDefault: true\nprotectKernelDefaults: true", "--protect-kernel-defaults --seccomp-default"),
+        ("seccompDefault: false\nprotectKernelDefaults: false", ""),
+        ("podPidsLimit: 100\npodsPerCore: 3", "--pod-max-pids=100 --pods-per-core=3"),
+        ("podPidsLimit: -1\npodsPerCore: 0", ""),
+        (
+            "tlsMinVersion: VersionTLS13\ntlsCipherSuites: [TLS_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384]",
+            "--tls-min-version=VersionTLS13 --tls-cipher-suites=TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384",
+        ),
+        ("tlsMinVersion: \"\"\ntlsCipherSuites: []", ""),
+        ("eventRecordQPS: 0\neventBurst: 7", "--event-burst=7 --event-qps=0"),
+        ("eventBurst: 0", ""),
+        ("providerID: cloud:///1", "--provider-id=cloud:///1"),
+        ("failSwapOn: true", "--fail-swap-on=true"),
+        ("failSwapOn: false", "--fail-swap-on=false"),
+        ("memorySwap:\n  swapBehavior: LimitedSwap", "--swap-behavior=LimitedSwap"),
+        (
+            "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [r.example/a, q.example/*]",
+            "--image-pull-credentials-verification-policy=NeverVerifyAllowlistedImages --preloaded-images-verification-allowlist=r.example/a,q.example/*",
+        ),
     ] {
         assert_eq!(words(fields).unwrap().join(" "), expected, "{fields}");
     }
@@ -166,7 +185,7 @@ fn settings_become_the_flags_of_run() {
 #[test]
 fn field_without_a_meaning_is_a_notice_unless_it_has_its_default() {
     let notices = |fields: &str| converted(vec![layer(fields).unwrap()], None).unwrap().1;
-    assert_eq!(notices("syncFrequency: 0s\nhealthzPort: 10248\nregistryPullQPS: 5\neventRecordQPS: 50\n"), [""; 0]);
+    assert_eq!(notices("syncFrequency: 0s\nhealthzPort: 10248\nregistryPullQPS: 5\nkubeAPIQPS: 50\n"), [""; 0]);
     let found =
         notices("oomScoreAdj: -500\nfeatureGates:\n  NodeSwap: true\nregistryPullQPS: 9\nlogging:\n  verbosity: 5\n");
     assert_eq!(found.len(), 4, "{found:?}");
@@ -179,22 +198,23 @@ fn field_without_a_meaning_is_a_notice_unless_it_has_its_default() {
         assert!(found.iter().any(|notice| notice.starts_with(expected)), "{expected}: {found:?}");
     }
     for (field, why) in [
-        ("failSwapOn: true", "failSwapOn: the agent runs on a node with swap too"),
-        ("failSwapOn: false", "failSwapOn: the agent runs on a node with swap too"),
         ("failCgroupV1: true", "failCgroupV1: the agent runs with cgroup v1 too"),
-        ("eventRecordQPS: 0", "eventRecordQPS: the agent limits requests by their number at a time"),
-        ("eventRecordQPS: 5", "eventRecordQPS: the agent limits requests by their number at a time"),
+        ("kubeAPIQPS: 0", "kubeAPIQPS: the agent limits requests by their number at a time"),
+        ("kubeAPIQPS: 5", "kubeAPIQPS: the agent limits requests by their number at a time"),
     ] {
         let found = notices(field);
         assert!(found.len() == 1 && found[0].contains(why), "{field}: {found:?}");
     }
-    let off = notices("enableServer: false\nauthentication:\n  x509:\n    clientCAFile: /ca\n");
-    assert!(off[0].contains("clientCAFile: the node API is off"), "{off:?}");
+    let server = "tlsMinVersion: VersionTLS13\ntlsCipherSuites: [TLS_AES_128_GCM_SHA256]\n";
+    let off = notices(&format!("enableServer: false\nauthentication:\n  x509:\n    clientCAFile: /ca\n{server}"));
+    for field in ["authentication.x509.clientCAFile", "tlsMinVersion", "tlsCipherSuites"] {
+        assert!(off.iter().any(|notice| notice.contains(&format!("{field}: the node API is off"))), "{off:?}");
+    }
 }
 
 #[test]
 fn field_that_the_agent_cannot_honor_is_refused_unless_it_has_its_default() {
-    let defaults = "cpuManagerPolicy: none\nreadOnlyPort: 0\nseccompDefault: false\nenforceNodeAllocatable: [pods]\n\
+    let defaults = "cpuManagerPolicy: none\nreadOnlyPort: 0\nsingleProcessOOMKill: false\nenforceNodeAllocatable: [pods]\n\
                     authentication:\n  anonymous:\n    enabled: false\nmemorySwap: {}\ncrashLoopBackOff: {}\n";
     assert_eq!(words(defaults), Ok(Vec::new()));
     for (fields, expected) in [
@@ -214,13 +234,14 @@ fn field_that_the_agent_cannot_honor_is_refused_unless_it_has_its_default() {
         ("serializeImagePulls: true\nmaxParallelImagePulls: 3", "remove one of the two"),
         ("imageServiceEndpoint: unix:///i.sock", "imageServiceEndpoint: \"unix:///i.sock\" is not supported here"),
         ("imageMinimumGCAge: 1500ms", "imageMinimumGCAge: 1.5s is not a whole number of seconds"),
-        ("tlsCipherSuites: [TLS_AES_128_GCM_SHA256]", "leave it out"),
+        ("tlsCurvePreferences: [X25519]", "the node API chooses the key exchange: leave it out"),
+        ("staticPodURLHeader:\n  Authorization: [Basic]", "use podwright run --manifest-url-header-file"),
         ("reservedMemory:\n- numaNode: 0\n  limits:\n    memory: 1Gi\n", "reservedMemory"),
     ] {
         let error = words(fields).unwrap_err();
         assert!(error.contains(expected), "{fields}: {error}");
     }
-    let error = words("readOnlyPort: 1\nseccompDefault: true").unwrap_err();
+    let error = words("readOnlyPort: 1\nsingleProcessOOMKill: true").unwrap_err();
     assert_eq!(error.lines().count(), 2, "all faults are reported: {error}");
 }
 

@@ -44,11 +44,15 @@ impl Requirements {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnfitMachine {
     #[error(
-        "the kernel parameters of this machine are not those of a node: set {} with sysctl, or leave out --protect-kernel-defaults",
+        "the kernel parameters of this machine are not those of a node: set {} with sysctl, or leave out \
+         --protect-kernel-defaults (protectKernelDefaults of the configuration)",
         list(.0)
     )]
     KernelParameters(Vec<WrongParameter>),
-    #[error("the machine has swap space on {0}: turn it off with `swapoff --all`, or leave out --fail-swap-on")]
+    #[error(
+        "the machine has swap space on {0}: turn it off with `swapoff --all`, or permit it with --fail-swap-on=false (failSwapOn of the \
+         configuration)"
+    )]
     Swap(String),
 }
 

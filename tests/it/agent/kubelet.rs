@@ -79,10 +79,11 @@ async fn files_and_arguments_of_kubeadm_start_a_node() {
     fs::write(path("resolv.conf"), "nameserver 192.0.2.53\n").unwrap();
     let config = config_of_kubeadm(home.root(), address, &endpoint);
     fs::write(path("config.yaml"), serde_json::to_string(&config).unwrap()).unwrap();
-    // Not a file of kubeadm: the address of this test, and a value that a flag replaces.
+    // Not a file of kubeadm: the address of this test, a machine that may have swap space, and a value that a flag replaces.
     fs::create_dir(path("kubelet.conf.d")).unwrap();
     let drop_in = format!(
-        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\naddress: {address}\nmaxPods: 30\noomScoreAdj: -500\n"
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\naddress: {address}\nmaxPods: 30\noomScoreAdj: -500\n\
+         failSwapOn: false\npodPidsLimit: 4096\neventRecordQPS: 20\n"
     );
     fs::write(path("kubelet.conf.d/10-test.conf"), drop_in).unwrap();
 
@@ -136,6 +137,9 @@ async fn files_and_arguments_of_kubeadm_start_a_node() {
         ("staticPodPath", json!(path("manifests"))),
         ("resolvConf", json!(path("resolv.conf"))),
         ("rotateCertificates", json!(true)),
+        ("failSwapOn", json!(false)),
+        ("podPidsLimit", json!(4096)),
+        ("eventRecordQPS", json!(20)),
         ("evictionPressureTransitionPeriod", json!("5m0s")),
     ] {
         assert_eq!(config[field], value, "{field}: {config}");

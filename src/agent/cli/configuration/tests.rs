@@ -30,7 +30,7 @@ fn args(words: &[&str]) -> Result<Box<RunArgs>, String> {
 fn described(args: &RunArgs) -> String {
     let text = format!("{args:#?}");
     let (before, rest) = text.split_once("configuration: ConfigurationArgs").unwrap();
-    let (_, after) = rest.split_once("eviction: EvictionArgs").unwrap();
+    let (_, after) = rest.split_once("machine: MachineArgs").unwrap();
     format!("{before}{after}")
 }
 
@@ -61,6 +61,37 @@ fn settings_of_a_file_and_of_flags_are_the_same() {
         "--log-format=json",
     ]);
     assert_eq!(described(&by_file), described(&by_flags.unwrap()));
+    assert_eq!(notices(&by_file), [""; 0]);
+}
+
+#[test]
+fn profiles_of_a_file_and_of_flags_are_the_same() {
+    let fields = "seccompDefault: true\npodPidsLimit: 100\ntlsMinVersion: VersionTLS13\ntlsCipherSuites: [TLS_AES_128_GCM_SHA256]\n\
+                  eventRecordQPS: 5\neventBurst: 7\nproviderID: cloud:///1\npodsPerCore: 3\nprotectKernelDefaults: true\nfailSwapOn: true\n\
+                  memorySwap:\n  swapBehavior: LimitedSwap\n\
+                  imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n\
+                  preloadedImagesVerificationAllowlist: [r.example/a, q.example/*]\n";
+    let (_home, config) = home(fields);
+    let node = ["run", "--kubeconfig=k", "--runtime=cri=unix:///c.sock"];
+    let by_file = args(&[&node[..], &[&config]].concat()).unwrap();
+    let flags = [
+        "--seccomp-default",
+        "--pod-max-pids=100",
+        "--tls-min-version=VersionTLS13",
+        "--tls-cipher-suites=TLS_AES_128_GCM_SHA256",
+        "--event-qps=5",
+        "--event-burst=7",
+        "--provider-id=cloud:///1",
+        "--pods-per-core=3",
+        "--protect-kernel-defaults",
+        "--fail-swap-on",
+        "--swap-behavior=LimitedSwap",
+        "--image-pull-credentials-verification-policy=NeverVerifyAllowlistedImages",
+        "--preloaded-images-verification-allowlist=r.example/a,q.example/*",
+    ];
+    let by_flags = args(&[&node[..], &flags[..]].concat()).unwrap();
+    assert_eq!(described(&by_file), described(&by_flags));
+    assert_ne!(described(&by_flags), described(&args(&node).unwrap()));
     assert_eq!(notices(&by_file), [""; 0]);
 }
 
@@ -103,8 +134,9 @@ fn flag_of_the_user_wins_over_a_file_and_the_agent_says_so() {
 
 #[test]
 fn settings_without_an_effect_are_notices() {
-    let (_home, config) =
-        home("clusterDomain: a\nregisterNode: false\nauthentication:\n  x509:\n    clientCAFile: /ca\n");
+    let (_home, config) = home(
+        "clusterDomain: a\nregisterNode: false\nseccompDefault: true\nauthentication:\n  x509:\n    clientCAFile: /ca\n",
+    );
     let found = args(&["run", &config]).unwrap();
     let mut said = notices(&found);
     said.sort();
@@ -114,6 +146,7 @@ fn settings_without_an_effect_are_notices() {
             "authentication.x509.clientCAFile: it has no effect without --kubeconfig",
             "clusterDomain: it has no effect without --runtime cri=ENDPOINT",
             "registerNode: it has no effect without --kubeconfig",
+            "seccompDefault: it has no effect without --runtime cri=ENDPOINT",
         ]
     );
 }
@@ -138,7 +171,22 @@ fn value_that_run_refuses_is_named_with_its_file_and_field() {
             &[],
             "config.yaml: line 3, column 1: registerWithTaints: --register-with-taints has two taints",
         ),
-        ("podPidsLimit: 100", &[], "config.yaml: line 3, column 1: podPidsLimit: \"100\" is not supported here"),
+        (
+            "cpuManagerPolicy: static",
+            &[],
+            "config.yaml: line 3, column 1: cpuManagerPolicy: \"static\" is not supported here",
+        ),
+        ("tlsMinVersion: VersionTLS11", &["--kubeconfig=k"], "config.yaml: line 3, column 1: tlsMinVersion: "),
+        (
+            "memorySwap:\n  swapBehavior: AllSwap",
+            &["--runtime=cri=/c.sock"],
+            "config.yaml: line 4, column 3: memorySwap.swapBehavior: unknown swap behavior",
+        ),
+        (
+            "preloadedImagesVerificationAllowlist: [r.example/a]",
+            &["--runtime=cri=/c.sock"],
+            "config.yaml: line 3, column 1: preloadedImagesVerificationAllowlist: --preloaded-images-verification-allowlist has",
+        ),
     ] {
         let (_home, config) = home(fields);
         let error = args(&[&["run", &config], flags].concat()).unwrap_err();
@@ -155,6 +203,7 @@ fn kubelet_has_the_defaults_of_a_kubelet() {
     assert_eq!(found.admin.admin.to_string(), "127.0.0.1:10248");
     assert_eq!(found.node_api.node_api.to_string(), "0.0.0.0:10250");
     assert!(found.no_manifests && found.node_settings.adopt_kubelet_pods && found.kubeconfig.is_none());
+    assert!(found.machine.requirements().no_swap && !args(&["run"]).unwrap().machine.requirements().no_swap);
     let settings = crate::adapters::cri::NodeSettings::from(&*found.node_settings);
     assert_eq!(settings.cgroup_root, "/");
 }
@@ -181,8 +230,10 @@ fn kubelet_takes_the_flags_of_launchers() {
         "--register-with-taints=e=f:NoSchedule",
         "--container-runtime-endpoint=unix:///run/k3s/containerd/containerd.sock",
         "--pod-infra-container-image=registry.example/pause:3.10",
-        "--cloud-provider=",
-        "--provider-id=",
+        "--cloud-provider=external",
+        "--provider-id=cloud:///1",
+        "--image-credential-provider-config=/p.yaml",
+        "--image-credential-provider-bin-dir=/p",
         "--read-only-port=0",
         "--fail-swap-on=false",
         "--rotate-server-certificates",
@@ -200,6 +251,12 @@ fn kubelet_takes_the_flags_of_launchers() {
     assert_eq!(found.certificates.bootstrap_kubeconfig.as_deref(), Some(Path::new("/b")));
     assert_eq!(found.certificates.directory(&root), Path::new("/certs"));
     assert!(found.certificates.rotate_server_certificates);
+    assert!(found.registration.has_external_cloud() && !found.machine.requirements().no_swap);
+    assert_eq!(found.registration.provider_id.as_deref(), Some("cloud:///1"));
+    assert_eq!(found.images.credential_providers(), Some(("/p.yaml".into(), "/p".into())));
+    // Launchers give flags without a value too.
+    let without = args(&["kubelet", "--kubeconfig=/k", "--cloud-provider=", "--provider-id="]).unwrap();
+    assert!(!without.registration.has_external_cloud() && without.registration.provider_id.is_none());
     assert_eq!(found.admission.labels(&found.runtime).len(), 2);
     assert_eq!(found.admission.taints()[0].key, "e");
     let settings = crate::adapters::cri::NodeSettings::from(&*found.node_settings);
@@ -207,7 +264,6 @@ fn kubelet_takes_the_flags_of_launchers() {
     let mut said = notices(&found);
     said.sort();
     let expected = [
-        "failSwapOn: the agent runs on a node with swap too",
         "logging.verbosity: the environment variable RUST_LOG",
         "maxPods: the flag --max-pods applies",
         "pod-infra-container-image: it is deprecated",
@@ -219,7 +275,10 @@ fn kubelet_takes_the_flags_of_launchers() {
 #[test]
 fn flag_of_a_kubelet_that_the_agent_cannot_honor_is_refused() {
     for (flag, says) in [
-        ("--cloud-provider=external", "--cloud-provider: cloud-provider: \"external\" is not supported here"),
+        ("--cpu-manager-policy=static", "--cpu-manager-policy: cpuManagerPolicy: \"static\" is not supported here"),
+        ("--cloud-provider=aws", "--cloud-provider: cloud-provider: no cloud provider is built in"),
+        ("--image-credential-provider-config=/p.yaml", "--image-credential-provider-bin-dir"),
+        ("--manifest-url-header=a:b", "--manifest-url-header: staticPodURLHeader: \"a:b\" is not supported here"),
         ("--anonymous-auth", "--anonymous-auth: authentication.anonymous.enabled: \"true\""),
         ("--max-pods=many", "--max-pods: \"many\" is not a whole number"),
         ("--node-ip=node", "--node-ip: node-ip: not an IP address"),

@@ -1,4 +1,4 @@
-//! The fields and flags of which the agent does only some values, and the remedy for any other value.
+//! The fields of which the agent does only some values, and the remedy for any other value.
 //!
 //! The comment above each row says what the field is in a kubelet, for whoever makes it a setting.
 
@@ -9,8 +9,6 @@ const NO_CPU_MANAGER: &str = "no container has exclusive CPUs: leave it out";
 const NO_TOPOLOGY: &str = "there is no topology manager: leave it out";
 const NO_OTHER_CGROUP: &str =
     "the agent limits the cgroups of pods only: leave it out, and limit the slices of systemd";
-const NO_CLOUD: &str = "cloud providers are not supported, so nothing would initialize the node: leave it out";
-const NO_PROVIDERS: &str = "plugins for image credentials are not supported: leave it out, and use pull secrets";
 
 /// The fields of `KubeletConfiguration`.
 pub(super) static FIELDS: &[Field] = &[
@@ -94,14 +92,6 @@ pub(super) static FIELDS: &[Field] = &[
         &["pods"],
         "the agent limits the pods and no other processes: set [pods], and limit the slices of systemd for the others",
     ),
-    // For which images on the node a pod must prove that its secret may pull them.
-    only(
-        "imagePullCredentialsVerificationPolicy",
-        "",
-        Text,
-        &["", "NeverVerifyPreloadedImages"],
-        "an image that a pod pulled with its secret needs that secret, any other image on the node needs none: leave it out",
-    ),
     // The cgroup that kubeReserved limits, if enforceNodeAllocatable has kube-reserved.
     only("kubeReservedCgroup", "kube-reserved-cgroup", Text, &[""], NO_OTHER_CGROUP),
     // Whether requests and limits of ephemeral-storage count.
@@ -128,8 +118,6 @@ pub(super) static FIELDS: &[Field] = &[
         &["", "None"],
         "requests of memory do not protect it from the kernel: set None",
     ),
-    // Which pods may use swap: none, or those of the Burstable class in proportion to their requests (LimitedSwap).
-    only("memorySwap.swapBehavior", "", Text, &["", "NoSwap"], "pods use no swap: set NoSwap"),
     // How long the lease of the node lasts without a renewal. A fourth of it is the time between two renewals.
     only("nodeLeaseDurationSeconds", "", Number, &["0", "40"], "the lease of the node lasts 40 s: leave it out"),
     // The directory of the logs of containers.
@@ -140,40 +128,6 @@ pub(super) static FIELDS: &[Field] = &[
         &["", "/var/log/pods", "/var/log/pods/"],
         "logs of a node with the default root directory are in /var/log/pods: leave it out",
     ),
-    // The largest number of processes of a pod: pids.max of its cgroup.
-    only(
-        "podPidsLimit",
-        "pod-max-pids",
-        Number,
-        &["-1"],
-        "the number of processes of a pod has no limit: set -1, or set a limit in the container runtime",
-    ),
-    // The largest number of pods for each core. The smaller one of this and maxPods counts.
-    only(
-        "podsPerCore",
-        "pods-per-core",
-        Number,
-        &["0"],
-        "the number of pods does not depend on the cores: set maxPods",
-    ),
-    // The images that need no secret with the verification policy NeverVerifyAllowlistedImages.
-    only(
-        "preloadedImagesVerificationAllowlist",
-        "",
-        Texts,
-        &[""],
-        "an image that no pod pulled needs no secret: leave it out",
-    ),
-    // Whether a kubelet refuses to start if sysctls of the kernel differ from what it needs, or changes them.
-    only(
-        "protectKernelDefaults",
-        "protect-kernel-defaults",
-        Bool,
-        &["false"],
-        "the agent neither checks nor changes settings of the kernel: set false, and set them with sysctl.d",
-    ),
-    // The field spec.providerID of the node: the machine at its cloud provider.
-    only("providerID", "provider-id", Text, &[""], NO_CLOUD),
     // How much of the memory that higher QoS classes request is kept from the lower ones, in percent.
     only(
         "qosReserved",
@@ -202,14 +156,6 @@ pub(super) static FIELDS: &[Field] = &[
     ),
     // Whether to run the pods of the manifests and exit. It is deprecated.
     only("runOnce", "runonce", Bool, &["false"], "use podwright run --until-finished"),
-    // Whether a container without a seccomp profile has the profile RuntimeDefault.
-    only(
-        "seccompDefault",
-        "seccomp-default",
-        Bool,
-        &["false"],
-        "a pod without a seccomp profile runs unconfined: set false, and set seccompProfile of the pods",
-    ),
     // Whether only one process of a container ends when its memory is used up: memory.oom.group of its cgroup.
     only(
         "singleProcessOOMKill",
@@ -219,7 +165,13 @@ pub(super) static FIELDS: &[Field] = &[
         "all processes of a container end together when its memory is used up: leave it out",
     ),
     // The headers of the requests to staticPodURL.
-    only("staticPodURLHeader", "", Any, &[""], "requests for manifests have no headers of their own: leave it out"),
+    only(
+        "staticPodURLHeader",
+        "manifest-url-header",
+        Any,
+        &[""],
+        "the agent reads headers from a protected file: leave it out, and use podwright run --manifest-url-header-file",
+    ),
     // The cgroup for the processes of the system that are in no cgroup.
     only(
         "systemCgroups",
@@ -230,24 +182,8 @@ pub(super) static FIELDS: &[Field] = &[
     ),
     // The cgroup that systemReserved limits, if enforceNodeAllocatable has system-reserved.
     only("systemReservedCgroup", "system-reserved-cgroup", Text, &[""], NO_OTHER_CGROUP),
-    // The cipher suites that the node API accepts with TLS 1.2.
-    only(
-        "tlsCipherSuites",
-        "tls-cipher-suites",
-        Texts,
-        &[""],
-        "the node API accepts only suites with forward secrecy and authenticated encryption: leave it out",
-    ),
     // The key exchanges that the node API accepts.
     only("tlsCurvePreferences", "", Any, &[""], "the node API chooses the key exchange: leave it out"),
-    // The oldest version of TLS that the node API accepts.
-    only(
-        "tlsMinVersion",
-        "tls-min-version",
-        Text,
-        &["", "VersionTLS12"],
-        "the node API accepts TLS 1.2 and 1.3: set VersionTLS12",
-    ),
     // Whether the CPUs, the memory and the devices of a container have to be on one NUMA node.
     only("topologyManagerPolicy", "topology-manager-policy", Text, &["", "none"], NO_TOPOLOGY),
     // Variants of that policy, such as prefer-closest-numa-nodes.
@@ -256,14 +192,4 @@ pub(super) static FIELDS: &[Field] = &[
     only("tracing.endpoint", "", Text, &[""], "the agent sends no traces: leave it out"),
     // How many IDs the user namespace of a pod has: a multiple of 65536.
     only("userNamespaces.idsPerPod", "", Number, &["65536"], "the user namespace of a pod has 65536 IDs: leave it out"),
-];
-
-/// The flags of a kubelet that no field replaces.
-pub(super) static FLAGS: &[Field] = &[
-    // With external, the node has a taint and no addresses until a cloud controller initializes it.
-    only("", "cloud-provider", Text, &[""], NO_CLOUD),
-    // The directory of the plugins that get credentials for image pulls.
-    only("", "image-credential-provider-bin-dir", Text, &[""], NO_PROVIDERS),
-    // The file that says which plugin has the credentials of which images.
-    only("", "image-credential-provider-config", Text, &[""], NO_PROVIDERS),
 ];

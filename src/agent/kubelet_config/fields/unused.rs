@@ -1,7 +1,7 @@
 //! The fields and flags on which nothing here depends, with the values that cause no notice, and the reason for any other value.
 //!
-//! The values without a notice are the defaults of a kubelet, and what the agent does. failSwapOn and failCgroupV1 have a notice with any
-//! value, because a kubelet may refuse to start with them, and the agent never does.
+//! The values without a notice are the defaults of a kubelet, and what the agent does. failCgroupV1 has a notice with any value, because a
+//! kubelet may refuse to start with it, and the agent never does.
 
 use super::Kind::{Any, Bool, Duration, Fraction, Number, Text};
 use super::{Field, unused};
@@ -68,16 +68,7 @@ pub(super) static FIELDS: &[Field] = &[
     unused("enableDebugFlagsHandler", "", Bool, &["true", "false"], "the node API does not change the log level"),
     unused("enableProfilingHandler", "", Bool, &["true", "false"], NO_PROFILES),
     unused("enableSystemLogHandler", "", Bool, &["true", "false"], NO_NODE_LOGS),
-    unused("eventBurst", "event-burst", Number, &["0", "100"], NO_RATES),
-    unused("eventRecordQPS", "event-qps", Number, &["50"], NO_RATES),
     unused("failCgroupV1", "", Bool, &[], "the agent runs with cgroup v1 too, whatever this says"),
-    unused(
-        "failSwapOn",
-        "fail-swap-on",
-        Bool,
-        &[],
-        "the agent runs on a node with swap too, whatever this says, and pods use none",
-    ),
     unused(
         "fileCheckFrequency",
         "file-check-frequency",
