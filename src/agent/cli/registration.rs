@@ -218,7 +218,7 @@ mod tests {
         let cri = Runtime::Cri("unix:///c.sock".parse().unwrap());
         assert!(args.refuses_root_pods());
         assert_eq!(args.with_runtime_taint(Vec::new(), &Runtime::Process), [taint("process")]);
-        assert_eq!(args.with_runtime_taint(vec![own.clone()], &Runtime::Process), [own.clone()]);
+        assert_eq!(args.with_runtime_taint(vec![own.clone()], &Runtime::Process), std::slice::from_ref(&own));
         for runtime in [cri, Runtime::Simulated] {
             assert!(args.with_runtime_taint(Vec::new(), &runtime).is_empty(), "{runtime:?}");
         }
