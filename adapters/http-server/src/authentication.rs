@@ -13,8 +13,8 @@ use subtle::ConstantTimeEq;
 
 use super::private_file::{PrivateFileError, read_private};
 
-/// The random bytes of a token: 256 bits.
-const RANDOM_BYTES: usize = 32;
+/// The random bytes of a token: 128 bits, so that a link with a token fits into a line of 80 characters.
+const RANDOM_BYTES: usize = 16;
 /// The characters that a token of a file has. 32 characters of a random hexadecimal text are 128 bits.
 const MIN_CHARACTERS: usize = 32;
 const MAX_CHARACTERS: usize = 1024;

@@ -98,7 +98,7 @@ fn families_that_name_pods_or_the_node_can_be_left_out() {
 /// A new label may name a pod of a tenant. Then it belongs to the names that are left out.
 #[test]
 fn labels_have_values_of_closed_sets_or_are_known_to_name_something() {
-    const KNOWN: [&str; 40] = [
+    const KNOWN: [&str; 42] = [
         "actor",
         "code",
         "config",
@@ -109,6 +109,7 @@ fn labels_have_values_of_closed_sets_or_are_known_to_name_something() {
         "eviction_signal",
         "exit_code",
         "grpc_status_code",
+        "hash",
         "image_size_in_bytes",
         "is_error",
         "lifecycle",
@@ -122,6 +123,7 @@ fn labels_have_values_of_closed_sets_or_are_known_to_name_something() {
         "operation_type",
         "outcome",
         "part",
+        "plugin_name",
         "pod",
         "pod_uid",
         "preemption_signal",

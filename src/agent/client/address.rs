@@ -53,8 +53,8 @@ pub(crate) fn is_page_host(name: &str) -> bool {
 /// 6761, section 6.3).
 const DOMAIN_V4: &str = "localhost";
 const DOMAIN_V6: &str = "ip6.localhost";
-/// The bytes of a label, which it has as hexadecimal digits.
-const LABEL_BYTES: usize = 16;
+/// The bytes of a label, which it has as hexadecimal digits: 64 bits. A program can prepare only the few names that it tries to guess.
+const LABEL_BYTES: usize = 8;
 
 /// The domain of the links to an address. `None` for an address to which browsers do not resolve names below `localhost`.
 fn page_domain(ip: IpAddr) -> Option<&'static str> {
@@ -149,6 +149,8 @@ pub(crate) fn loopback_or_other(text: &str) -> Result<SocketAddr, String> {
 
 #[cfg(test)]
 mod tests {
+    use podwright_http_server::Token;
+
     use super::*;
 
     #[test]
@@ -192,6 +194,16 @@ mod tests {
         assert_eq!(token_of_link(&link.replace("=secret", "=other"), address), None);
         assert_eq!(token_of_link(&page_link(address, true, "secret"), address), None);
         assert!(!page_link("0.0.0.0:1".parse().unwrap(), true, "secret").contains("0.0.0.0"));
+    }
+
+    /// The table of the agent cuts off longer lines.
+    #[test]
+    fn a_loopback_link_fits_into_a_line_of_a_terminal() {
+        let token = Token::random().unwrap();
+        for address in ["127.0.0.1:65535", "[::1]:65535"] {
+            let line = format!("page: {}", page_link(address.parse().unwrap(), false, token.secret()));
+            assert!(line.len() <= 80, "{line}");
+        }
     }
 
     #[test]
