@@ -3,9 +3,10 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use clap::builder::Resettable;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, FromArgMatches};
+use clap::{ArgMatches, FromArgMatches, Id};
 
 use super::configuration::Configured;
 use super::{Cli, Command, RunArgs, kubelet, program};
@@ -24,7 +25,10 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>
         words = ["podwright", kubelet::NAME].map(OsString::from).into_iter().chain(own).collect();
     }
     let mut program = program();
-    let matches = program.try_get_matches_from_mut(&words)?;
+    let matches = match program.try_get_matches_from_mut(&words) {
+        Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => completed_by_files(&words).ok_or(error)?,
+        found => found?,
+    };
     let configured = match matches.subcommand() {
         Some((kubelet::NAME, given)) => Configured::of_kubelet(given),
         Some(("run", given)) => {
@@ -48,6 +52,16 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>
         run.configuration.notices = configured.notices;
     }
     Ok(cli)
+}
+
+/// A command line of `run` that names a configuration and lacks flags that its own flags require. The fields of the configuration may give
+/// them, so nothing is required of it yet.
+fn completed_by_files(words: &[OsString]) -> Option<ArgMatches> {
+    let lenient = |run: clap::Command| run.mut_args(|flag| flag.requires(Resettable::<Id>::Reset));
+    let matches = program().mut_subcommand("run", lenient).try_get_matches_from(words).ok()?;
+    let (_, given) = matches.subcommand().filter(|(name, _)| *name == "run")?;
+    let run = RunArgs::from_arg_matches(given).ok()?;
+    run.configuration.is_given().then_some(matches)
 }
 
 /// What is wrong with a command line.

@@ -133,6 +133,26 @@ fn flag_of_the_user_wins_over_a_file_and_the_agent_says_so() {
 }
 
 #[test]
+fn flag_that_requires_another_one_finds_it_in_a_file() {
+    let (_home, config) = home("tlsPrivateKeyFile: /k\nstaticPodURL: http://manifests.example/p\n");
+    let own = ["--tls-cert-file=/c", "--manifest-url-header-file=/h"];
+    let found = args(&["run", "--kubeconfig=f", &config, own[0], own[1]]).unwrap();
+    let files = found.certificates.tls_files().unwrap();
+    assert_eq!((&*files.certificate, &*files.key), (Path::new("/c"), Path::new("/k")));
+    assert_eq!((found.manifests.len(), found.manifest_url_header_file.as_deref()), (1, Some(Path::new("/h"))));
+    let (_home, other) = home("maxPods: 7\n");
+    for (words, missing) in [
+        (&["run", "--kubeconfig=f", &other, own[0]][..], "--tls-private-key-file"),
+        (&["run", "--kubeconfig=f", &other, own[1]], "--manifests"),
+        (&["run", &config, own[0]], "--kubeconfig"),
+        (&["run", "--kubeconfig=f", own[0]], "--tls-private-key-file"),
+    ] {
+        let error = args(words).unwrap_err();
+        assert!(error.contains(missing), "{words:?}: {error}");
+    }
+}
+
+#[test]
 fn settings_without_an_effect_are_notices() {
     let (_home, config) = home(
         "clusterDomain: a\nregisterNode: false\nseccompDefault: true\nauthentication:\n  x509:\n    clientCAFile: /ca\n",
