@@ -2,7 +2,7 @@
 
 use super::combined;
 use super::fields::{self, Field, Flag, Form, Needs};
-use super::kind::time_span;
+use super::kind::{Kind, time_span};
 use super::{ConfigFault, Given, Layer, Meaning, Notice};
 
 /// A flag of `podwright run` with the value that a field gives it.
@@ -67,7 +67,9 @@ pub(crate) fn convert(layer: &Layer, context: Context<'_>) -> Result<(Vec<Settin
             Meaning::Only(values, remedy) => {
                 let values: Vec<_> = values.iter().filter(|value| !value.is_empty()).copied().collect();
                 let only = if values.is_empty() { String::new() } else { format!(" (only {})", values.join(" or ")) };
-                converted.fault(field.key(), given, format!("{text:?} is not supported here{only}: {remedy}"));
+                // The headers for manifest URLs are of any kind, and secret.
+                let value = if field.kind == Kind::Any { "a value".to_owned() } else { format!("{text:?}") };
+                converted.fault(field.key(), given, format!("{value} is not supported here{only}: {remedy}"));
             }
         }
     }

@@ -241,6 +241,8 @@ fn field_that_the_agent_cannot_honor_is_refused_unless_it_has_its_default() {
         let error = words(fields).unwrap_err();
         assert!(error.contains(expected), "{fields}: {error}");
     }
+    let error = words("staticPodURLHeader:\n  Authorization: [Basic c2VjcmV0]").unwrap_err();
+    assert!(error.contains("staticPodURLHeader: a value is not supported") && !error.contains("c2VjcmV0"), "{error}");
     let error = words("readOnlyPort: 1\nsingleProcessOOMKill: true").unwrap_err();
     assert_eq!(error.lines().count(), 2, "all faults are reported: {error}");
 }

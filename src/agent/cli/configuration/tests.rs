@@ -298,7 +298,7 @@ fn flag_of_a_kubelet_that_the_agent_cannot_honor_is_refused() {
         ("--cpu-manager-policy=static", "--cpu-manager-policy: cpuManagerPolicy: \"static\" is not supported here"),
         ("--cloud-provider=aws", "--cloud-provider: cloud-provider: no cloud provider is built in"),
         ("--image-credential-provider-config=/p.yaml", "--image-credential-provider-bin-dir"),
-        ("--manifest-url-header=a:b", "--manifest-url-header: staticPodURLHeader: \"a:b\" is not supported here"),
+        ("--manifest-url-header=a:b", "--manifest-url-header: staticPodURLHeader: a value is not supported here"),
         ("--anonymous-auth", "--anonymous-auth: authentication.anonymous.enabled: \"true\""),
         ("--max-pods=many", "--max-pods: \"many\" is not a whole number"),
         ("--node-ip=node", "--node-ip: node-ip: not an IP address"),
