@@ -293,6 +293,28 @@ fn kubelet_takes_the_flags_of_launchers() {
 }
 
 #[test]
+fn flags_of_a_kubelet_without_a_meaning_are_notices() {
+    let flags = [
+        "--housekeeping-interval=10s",
+        "--storage-driver-password=secret",
+        "--enable-load-reader",
+        "--containerd=/run/k3s/containerd/containerd.sock",
+        "--log-json-split-stream",
+        "--log-text-info-buffer-size=1Mi",
+    ];
+    // A field with its default has no notice.
+    let defaults = ["--log-json-info-buffer-size=0", "--log-text-split-stream=false", "--log-flush-frequency=5s"];
+    let found = args(&[&["kubelet", "--logging-format=json"][..], &flags[..], &defaults[..]].concat()).unwrap();
+    assert_eq!(found.log_format, crate::agent::cli::LogFormat::Json);
+    let said = notices(&found);
+    assert_eq!(said.len(), flags.len(), "{said:?}");
+    for name in ["housekeeping-interval", "storage-driver-password", "enable-load-reader"] {
+        assert!(said.iter().any(|said| said.starts_with(&format!("{name}: it is a flag of cAdvisor"))), "{said:?}");
+    }
+    assert!(said.iter().all(|said| !said.contains("secret")), "{said:?}");
+}
+
+#[test]
 fn flag_of_a_kubelet_that_the_agent_cannot_honor_is_refused() {
     for (flag, says) in [
         ("--cpu-manager-policy=static", "--cpu-manager-policy: cpuManagerPolicy: \"static\" is not supported here"),

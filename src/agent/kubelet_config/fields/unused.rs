@@ -4,7 +4,7 @@
 //! kubelet may refuse to start with it, and the agent never does.
 
 use super::Kind::{Any, Bool, Duration, Fraction, Number, Text};
-use super::{Field, unused};
+use super::{Field, Kind, unused};
 
 const FIXED_TIME: &str = "the agent has a fixed time for it";
 const NO_PROFILES: &str = "the node API serves no profiles";
@@ -16,6 +16,8 @@ const LOG_LEVEL: &str = "the environment variable RUST_LOG sets the log level, s
 const ONE_STREAM: &str = "all log lines are on standard output";
 const LOCK: &str = "the agent locks its root directory";
 const DEAD: &str = "dead containers are removed when their pods end or when the disk is full";
+const NO_CADVISOR: &str =
+    "it is a flag of cAdvisor, which is not a part of the agent: containers are measured when they are queried";
 
 /// The fields of `KubeletConfiguration`.
 pub(super) static FIELDS: &[Field] = &[
@@ -97,10 +99,22 @@ pub(super) static FIELDS: &[Field] = &[
         &["", "0", "0s", "5s", "5000000000"],
         "each log line is written at once",
     ),
-    unused("logging.options.json.infoBufferSize", "", Any, &["", "0"], "each log line is written at once"),
-    unused("logging.options.json.splitStream", "", Bool, &["false"], ONE_STREAM),
-    unused("logging.options.text.infoBufferSize", "", Any, &["", "0"], "each log line is written at once"),
-    unused("logging.options.text.splitStream", "", Bool, &["false"], ONE_STREAM),
+    unused(
+        "logging.options.json.infoBufferSize",
+        "log-json-info-buffer-size",
+        Any,
+        &["", "0"],
+        "each log line is written at once",
+    ),
+    unused("logging.options.json.splitStream", "log-json-split-stream", Bool, &["false"], ONE_STREAM),
+    unused(
+        "logging.options.text.infoBufferSize",
+        "log-text-info-buffer-size",
+        Any,
+        &["", "0"],
+        "each log line is written at once",
+    ),
+    unused("logging.options.text.splitStream", "log-text-split-stream", Bool, &["false"], ONE_STREAM),
     unused("logging.verbosity", "v", Number, &["0", "1", "2", "3"], LOG_LEVEL),
     unused("logging.vmodule", "vmodule", Any, &[""], LOG_LEVEL),
     unused("makeIPTablesUtilChains", "make-iptables-util-chains", Bool, &["true"], NO_IPTABLES),
@@ -173,10 +187,21 @@ pub(super) static FIELDS: &[Field] = &[
 
 /// The flags of a kubelet that no field replaces.
 pub(super) static FLAGS: &[Field] = &[
+    of_cadvisor("application-metrics-count-limit", Number),
+    of_cadvisor("boot-id-file", Text),
     unused("", "cloud-config", Text, &[""], "no cloud provider is part of the agent"),
+    of_cadvisor("container-hints", Text),
     unused("", "containerd", Text, &[""], "statistics come from the container runtime"),
+    of_cadvisor("containerd-namespace", Text),
+    of_cadvisor("enable-load-reader", Bool),
+    of_cadvisor("event-storage-age-limit", Text),
+    of_cadvisor("event-storage-event-limit", Text),
     unused("", "exit-on-lock-contention", Bool, &["false"], LOCK),
+    of_cadvisor("global-housekeeping-interval", Duration),
+    of_cadvisor("housekeeping-interval", Duration),
     unused("", "lock-file", Text, &[""], LOCK),
+    of_cadvisor("log-cadvisor-usage", Bool),
+    of_cadvisor("machine-id-file", Text),
     unused("", "maximum-dead-containers", Number, &["-1"], DEAD),
     unused("", "maximum-dead-containers-per-container", Number, &["1"], DEAD),
     unused("", "minimum-container-ttl-duration", Duration, &["0s"], DEAD),
@@ -188,4 +213,16 @@ pub(super) static FLAGS: &[Field] = &[
         "it is deprecated: the container runtime has the image of sandboxes in its configuration",
     ),
     unused("", "runtime-cgroups", Text, &[""], "the service manager puts the container runtime into its cgroup"),
+    of_cadvisor("storage-driver-buffer-duration", Duration),
+    of_cadvisor("storage-driver-db", Text),
+    of_cadvisor("storage-driver-host", Text),
+    of_cadvisor("storage-driver-password", Text),
+    of_cadvisor("storage-driver-secure", Bool),
+    of_cadvisor("storage-driver-table", Text),
+    of_cadvisor("storage-driver-user", Text),
 ];
+
+/// A flag that a kubelet has because it contains cAdvisor. Each value has a notice.
+const fn of_cadvisor(flag: &'static str, kind: Kind) -> Field {
+    unused("", flag, kind, &[], NO_CADVISOR)
+}
