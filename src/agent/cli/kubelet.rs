@@ -33,7 +33,9 @@ pub(super) fn command() -> Command {
         .display_name("Kubernetes")
         .version(KUBELET_VERSION);
     let files = FILES.map(|(name, value, help)| {
-        Arg::new(name).long(name).value_name(value).help(help).value_parser(value_parser!(OsString))
+        let file = Arg::new(name).long(name).value_name(value).help(help).value_parser(value_parser!(OsString));
+        // A unit may have it twice. The last value counts, as with all flags.
+        file.overrides_with(name)
     });
     command.args(files).args(kubelet_config::flags().map(flag))
 }

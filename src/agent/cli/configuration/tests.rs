@@ -293,6 +293,12 @@ fn kubelet_takes_the_flags_of_launchers() {
 }
 
 #[test]
+fn last_file_of_a_kubelet_counts() {
+    let ((_home, first), (_other, last)) = (home("maxPods: 7\n"), home("maxPods: 8\n"));
+    assert_eq!(args(&["kubelet", &first, &last]).unwrap().max_pods, 8);
+}
+
+#[test]
 fn flags_of_a_kubelet_without_a_meaning_are_notices() {
     let flags = [
         "--housekeeping-interval=10s",
