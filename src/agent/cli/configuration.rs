@@ -8,6 +8,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Args, Error};
 
 use super::gates::Gated;
+use super::node_api::NodeApiAddress;
 use super::{RunArgs, kubelet};
 use crate::agent::kubelet_config::{self, Context, Layer, Needs, Notice, Setting};
 use crate::agent::runtime::Runtime;
@@ -78,12 +79,16 @@ impl Configured {
                 None => kept.push(setting),
             }
         }
-        let is_cri = if given("runtime") {
-            matches!(run.runtime, Runtime::Cri(_))
-        } else {
-            kept.iter().any(|setting| setting.flag == "runtime")
+        let has = Has {
+            cluster: run.kubeconfig.is_some(),
+            node_api: run.node_api.node_api != NodeApiAddress::Off && !turn_off_node_api(&kept),
+            container_runtime: if given("runtime") {
+                matches!(run.runtime, Runtime::Cri(_))
+            } else {
+                kept.iter().any(|setting| setting.flag == "runtime")
+            },
         };
-        let kept = effective(kept, run.kubeconfig.is_some(), is_cri, &mut notices);
+        let kept = effective(kept, has, &mut notices);
         let (program, own) = words.split_at(words.len().min(2));
         let added = kept.iter().map(|setting| OsString::from(setting.word()));
         let words = program.iter().cloned().chain(added).chain(own.iter().cloned()).collect();
@@ -99,8 +104,12 @@ impl Configured {
         let mut layers = kubelet_config::read(config, config_dir).map_err(|error| error.to_string())?;
         layers.push(kubelet::layer(matches)?);
         let (settings, mut notices) = settings(layers, None)?;
-        let has_cluster = settings.iter().any(|setting| setting.flag == "kubeconfig");
-        let kept = effective(settings, has_cluster, true, &mut notices);
+        let has = Has {
+            cluster: settings.iter().any(|setting| setting.flag == "kubeconfig"),
+            node_api: !turn_off_node_api(&settings),
+            container_runtime: true,
+        };
+        let kept = effective(settings, has, &mut notices);
         let is_default = |flag: &str| !kept.iter().any(|setting| setting.flag == flag);
         let defaults = KUBELET_DEFAULTS.iter().filter(|(flag, _)| is_default(flag)).map(|(_, word)| (*word).to_owned());
         let program = ["podwright", "run", "--adopt-kubelet-pods"].map(str::to_owned);
@@ -164,14 +173,27 @@ fn settings(layers: Vec<Layer>, kubeconfig: Option<&str>) -> Result<(Vec<Setting
     Ok((settings, notices))
 }
 
+/// What the agent has, without which some settings have no effect.
+#[derive(Clone, Copy)]
+struct Has {
+    cluster: bool,
+    node_api: bool,
+    container_runtime: bool,
+}
+
+fn turn_off_node_api(settings: &[Setting]) -> bool {
+    settings.iter().any(|setting| setting.flag == "node-api" && setting.value.as_deref() == Some("off"))
+}
+
 /// The settings that have an effect. The others become notices.
-fn effective(settings: Vec<Setting>, has_cluster: bool, is_cri: bool, notices: &mut Vec<Notice>) -> Vec<Setting> {
+fn effective(settings: Vec<Setting>, has: Has, notices: &mut Vec<Notice>) -> Vec<Setting> {
     let mut kept = Vec::new();
     for setting in settings {
         let why = match setting.needs {
-            Needs::Cluster if !has_cluster => "it has no effect without --kubeconfig",
-            Needs::ContainerRuntime if !is_cri => "it has no effect without --runtime cri=ENDPOINT",
-            Needs::Nothing | Needs::Cluster | Needs::ContainerRuntime => {
+            Needs::Cluster | Needs::NodeApi if !has.cluster => "it has no effect without --kubeconfig",
+            Needs::NodeApi if !has.node_api => "the node API is off",
+            Needs::ContainerRuntime if !has.container_runtime => "it has no effect without --runtime cri=ENDPOINT",
+            Needs::Nothing | Needs::Cluster | Needs::NodeApi | Needs::ContainerRuntime => {
                 kept.push(setting);
                 continue;
             }

@@ -19,10 +19,7 @@ const MANY_PULLS: u32 = 1_000_000;
 /// Adds the settings that depend on several fields.
 pub(super) fn convert(layer: &Layer, context: Context<'_>, to: &mut Converted) {
     let mut combined = Combined { layer, to };
-    let is_served = combined.node_api();
-    combined.of_node_api(is_served, "authentication.x509.clientCAFile", "client-ca-file");
-    combined.of_node_api(is_served, "tlsMinVersion", "tls-min-version");
-    combined.of_node_api(is_served, "tlsCipherSuites", "tls-cipher-suites");
+    combined.node_api();
     combined.health();
     combined.pulls();
     combined.thresholds();
@@ -74,35 +71,21 @@ impl<'a> Combined<'a> {
         Some((ip, number))
     }
 
-    /// The address of the node API. Returns whether it is served.
-    fn node_api(&mut self) -> bool {
+    /// The address of the node API, or that it is off.
+    fn node_api(&mut self) {
         if self.text("enableServer").is_some_and(|text| text == "false") {
             if let Some(source) = self.first(&["enableServer"]) {
                 self.set("node-api", "off".to_owned(), Needs::Cluster, source);
             }
-            return false;
+            return;
         }
         let source = self.first(&["port", "address"]);
         let (Some(source), Some((ip, port))) = (source, self.address("address", "port", ("0.0.0.0", NODE_API_PORT)))
         else {
-            return true;
+            return;
         };
         let port = if port == 0 { NODE_API_PORT } else { port };
         self.set("node-api", socket_address(ip, port), Needs::Cluster, source);
-        true
-    }
-
-    /// A setting of the node API. `run` refuses it if the node API is off.
-    fn of_node_api(&mut self, is_served: bool, field: &'static str, flag: &'static str) {
-        let (Some(text), Some(source)) = (self.text(field).filter(|text| !text.is_empty()), self.first(&[field]))
-        else {
-            return;
-        };
-        if is_served {
-            self.set(flag, text, Needs::Cluster, source);
-        } else {
-            self.to.notice(field, source.1, "the node API is off");
-        }
     }
 
     /// The health endpoints, which are admin endpoints here.

@@ -51,6 +51,8 @@ pub(crate) enum Needs {
     Nothing,
     /// `--kubeconfig`.
     Cluster,
+    /// `--kubeconfig` and a node API that is not off.
+    NodeApi,
     /// `--runtime cri=ENDPOINT`.
     ContainerRuntime,
 }

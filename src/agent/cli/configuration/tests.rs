@@ -172,6 +172,28 @@ fn settings_without_an_effect_are_notices() {
 }
 
 #[test]
+fn settings_of_a_node_api_that_is_off_are_notices() {
+    let fields = "authentication:\n  x509:\n    clientCAFile: /ca\ntlsMinVersion: VersionTLS13\n\
+                  tlsCipherSuites: [TLS_AES_128_GCM_SHA256]\n";
+    let (_home, served) = home(fields);
+    let (_other, off) = home(&format!("enableServer: false\n{fields}"));
+    for words in [
+        &["run", "--kubeconfig=k", "--node-api=off", &served][..],
+        &["run", "--kubeconfig=k", &off],
+        &["kubelet", "--kubeconfig=k", "--enable-server=false", &served],
+    ] {
+        let said = notices(&args(words).unwrap());
+        for field in ["authentication.x509.clientCAFile", "tlsMinVersion", "tlsCipherSuites"] {
+            assert!(said.contains(&format!("{field}: the node API is off")), "{words:?}: {said:?}");
+        }
+    }
+    // A flag turns it on again.
+    let found = args(&["run", "--kubeconfig=k", "--node-api=127.0.0.1:1", &off]).unwrap();
+    assert_eq!(found.node_api.client_ca_file.as_deref(), Some(Path::new("/ca")));
+    assert_eq!(notices(&found), ["enableServer: the flag --node-api applies"]);
+}
+
+#[test]
 fn value_that_run_refuses_is_named_with_its_file_and_field() {
     for (fields, flags, says) in [
         (

@@ -9,7 +9,12 @@ use crate::agent::kubelet_config::Needs;
 pub(super) static FIELDS: &[Field] = &[
     combined("address", "address", Text),
     setting("allowedUnsafeSysctls", "allowed-unsafe-sysctls", Texts, flag("allowed-unsafe-sysctls", &[""])),
-    combined("authentication.x509.clientCAFile", "client-ca-file", Text),
+    setting(
+        "authentication.x509.clientCAFile",
+        "client-ca-file",
+        Text,
+        flag("client-ca-file", &[""]).needs(Needs::NodeApi),
+    ),
     setting("cgroupDriver", "cgroup-driver", Text, flag("cgroup-driver", &[""]).needs(Needs::ContainerRuntime)),
     setting("cgroupRoot", "cgroup-root", Text, flag("cgroup-root", &[""]).needs(Needs::ContainerRuntime)),
     setting("clusterDNS", "cluster-dns", Texts, flag("cluster-dns", &[""]).needs(Needs::ContainerRuntime)),
@@ -137,8 +142,8 @@ pub(super) static FIELDS: &[Field] = &[
     setting("staticPodURL", "manifest-url", Text, flag("manifests", &[""])),
     setting("systemReserved", "system-reserved", TextMap('='), flag("system-reserved", &[""])),
     setting("tlsCertFile", "tls-cert-file", Text, flag("tls-cert-file", &[""]).needs(Needs::Cluster)),
-    combined("tlsCipherSuites", "tls-cipher-suites", Texts),
-    combined("tlsMinVersion", "tls-min-version", Text),
+    setting("tlsCipherSuites", "tls-cipher-suites", Texts, flag("tls-cipher-suites", &[""]).needs(Needs::NodeApi)),
+    setting("tlsMinVersion", "tls-min-version", Text, flag("tls-min-version", &[""]).needs(Needs::NodeApi)),
     setting(
         "tlsPrivateKeyFile",
         "tls-private-key-file",
