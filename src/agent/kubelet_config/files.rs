@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use podwright_host::trusted_file::{self, UntrustedFile};
 use podwright_model::text::reason;
 
 use super::{ConfigFault, Layer, document};
@@ -25,6 +26,8 @@ pub(crate) enum FilesError {
     NotRegular { path: PathBuf, flag: &'static str },
     #[error("the configuration {path} has more than 1 MiB: correct {flag}", path = .path.display())]
     TooLarge { path: PathBuf, flag: &'static str },
+    #[error("the configuration of {flag} decides what runs here, but {error}")]
+    Untrusted { flag: &'static str, error: UntrustedFile },
     #[error("the directory {path} is nested too deeply: move its files up", path = .0.display())]
     TooDeep(PathBuf),
     #[error("{}", lines(.0))]
@@ -40,7 +43,7 @@ pub(crate) fn lines(faults: &[ConfigFault]) -> String {
 /// Then follow those of the drop-in files in the lexical order of their paths. Blocking.
 ///
 /// # Errors
-/// [`FilesError`] if a file cannot be read or used.
+/// [`FilesError`] if a file cannot be read or used, or if users other than its owner can change it.
 pub(crate) fn read(file: Option<&Path>, directory: Option<&Path>) -> Result<Vec<Layer>, FilesError> {
     let mut files = Vec::new();
     if let Some(directory) = directory {
@@ -65,6 +68,7 @@ fn bytes(path: &Path, flag: &'static str) -> Result<Vec<u8>, FilesError> {
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err(FilesError::NotRegular { path: path.to_owned(), flag });
     }
+    trusted_file::check(path).map_err(|error| FilesError::Untrusted { flag, error })?;
     let mut bytes = Vec::new();
     File::open(path).map_err(unreadable)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
@@ -78,7 +82,9 @@ fn drop_ins(directory: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<
     if depth > MAX_DEPTH {
         return Err(FilesError::TooDeep(directory.to_owned()));
     }
-    let unreadable = |error| FilesError::Read { path: directory.to_owned(), flag: "--config-dir", error };
+    let flag = "--config-dir";
+    let unreadable = |error| FilesError::Read { path: directory.to_owned(), flag, error };
+    trusted_file::check_itself(directory).map_err(|error| FilesError::Untrusted { flag, error })?;
     let entries = fs::read_dir(directory).map_err(unreadable)?;
     let mut entries = entries.collect::<io::Result<Vec<_>>>().map_err(unreadable)?;
     entries.sort_by_key(fs::DirEntry::file_name);

@@ -1,4 +1,6 @@
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use serde_json::json;
 
@@ -260,6 +262,29 @@ fn drop_in_files_are_read_in_lexical_order_and_other_files_are_not() {
     let main = dir.path().join("30-c.yaml");
     let layers = read(Some(&main), None).unwrap();
     assert_eq!((layers.len(), &layers[0]["maxPods"].value), (1, &json!(30)));
+}
+
+#[test]
+fn configuration_that_other_users_can_change_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (drop_ins, file) = (dir.path().join("d"), dir.path().join("config.yaml"));
+    fs::create_dir(&drop_ins).unwrap();
+    let drop_in = drop_ins.join("10-a.conf");
+    fs::write(&file, HEAD).unwrap();
+    fs::write(&drop_in, HEAD).unwrap();
+    let set_mode = |path: &Path, mode: u32| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    for (path, private, open, flag) in [
+        (&file, 0o600, 0o602, "--config "),
+        (&drop_in, 0o600, 0o602, "--config-dir "),
+        // Another user could add a file.
+        (&drop_ins, 0o700, 0o1707, "--config-dir "),
+    ] {
+        set_mode(path, open);
+        let error = read(Some(&file), Some(&drop_ins)).unwrap_err().to_string();
+        assert!(error.contains(flag) && error.contains(path.to_str().unwrap()), "{error}");
+        set_mode(path, private);
+        assert_eq!(read(Some(&file), Some(&drop_ins)).unwrap().len(), 2, "{}", path.display());
+    }
 }
 
 #[test]
