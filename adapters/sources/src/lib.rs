@@ -45,6 +45,7 @@ mod url;
 mod watch;
 
 use std::fmt;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -53,6 +54,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use podwright_model::ids::PodUid;
 use podwright_ports::{Clock, SourceUpdate};
+use tokio::task::spawn_blocking;
 
 use manifest::UnknownFields;
 
@@ -172,6 +174,17 @@ fn without_login(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     // A password may contain a slash that its writer has not encoded.
     rest.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, place)| format!("{scheme}://{place}"))
+}
+
+/// Runs work on a thread that may block. A panic of the work continues here. `None` if the tokio runtime shuts down.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    match spawn_blocking(work).await {
+        Ok(result) => Some(result),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            Err(_cancelled) => None,
+        },
+    }
 }
 
 /// Drops an update that equals the previous one.

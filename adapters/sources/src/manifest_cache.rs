@@ -13,6 +13,9 @@ use super::SourceContext;
 use super::holders::{DefinedPod, Holders};
 use crate::manifest::{self, Manifest};
 
+/// The fault of a text that the agent cannot read because of a fault of its own.
+const PANICKED: &str = "the agent panicked while it read this text, as its log says: change the text, or remove it";
+
 /// The longest name that an API object may have, in bytes.
 pub const MAX_NAME: usize = 253;
 
@@ -40,7 +43,11 @@ impl CachedManifest {
         if self.bytes.as_ref() == Some(&bytes) {
             return;
         }
-        let Manifest { pods, faults, warnings } = manifest::read_with(&bytes, cx.unknown_fields);
+        // After a panic, the source goes on with what it has read. It keeps the pods, and must not panic on the same text for ever.
+        self.warnings.clear();
+        self.faults = vec![PANICKED.to_owned()];
+        let bytes = self.bytes.insert(bytes);
+        let Manifest { pods, faults, warnings } = manifest::read_with(bytes, cx.unknown_fields);
         let mut faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
         let mut fresh = Vec::with_capacity(pods.len());
         let mut names = Vec::with_capacity(pods.len());
@@ -59,7 +66,6 @@ impl CachedManifest {
             let kept: Vec<_> = self.pods.drain(..).filter(|pod| !names.contains(pod.full_name())).collect();
             fresh.extend(kept);
         }
-        self.bytes = Some(bytes);
         self.pods = fresh;
         self.faults = faults;
     }
@@ -164,7 +170,10 @@ fn in_order<'a>(
 
 #[cfg(test)]
 mod tests {
-    use podwright_ports::TokioClock;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use podwright_model::time::Time;
+    use podwright_ports::{Clock, TokioClock};
 
     use crate::manifest::UnknownFields;
 
@@ -209,6 +218,27 @@ mod tests {
         read(&mut manifest, &pod("b", "two"));
         assert_eq!(held(&manifest), ["b-node two"], "a text without fault drops the pods that it does not have");
         assert!(manifest.faults.is_empty() && manifest.unreadable.is_none());
+    }
+
+    struct FaultyClock;
+
+    impl Clock for FaultyClock {
+        fn now(&self) -> Time {
+            panic!("a faulty clock")
+        }
+    }
+
+    #[tokio::test]
+    async fn text_on_which_the_agent_panics_is_faulty_and_is_read_once() {
+        let mut manifest = CachedManifest::default();
+        read(&mut manifest, &pod("a", "one"));
+        let faulty = SourceContext::new("node", Arc::new(FaultyClock));
+        let mut read_faulty = || manifest.read(pod("a", "two").into_bytes(), SourceKind::File, "/pods/a.yaml", &faulty);
+        assert!(catch_unwind(AssertUnwindSafe(&mut read_faulty)).is_err());
+        read_faulty();
+        assert_eq!((held(&manifest), manifest.faults.len()), (vec!["a-node one".to_owned()], 1));
+        read(&mut manifest, &pod("a", "three"));
+        assert_eq!((held(&manifest), manifest.faults.len()), (vec!["a-node three".to_owned()], 0));
     }
 
     #[tokio::test]

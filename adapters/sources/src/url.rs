@@ -5,18 +5,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use podwright_model::text::error_chain;
 use podwright_ports::{Severity, SourceInbox, SourceKind, SourceUpdate};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url, redirect};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::manifest_cache::{CachedManifest, ManifestCache};
-use super::{ChangeFilter, SourceContext};
+use super::{ChangeFilter, SourceContext, blocking};
 use crate::manifest::MAX_BYTES;
 
 /// How long one request may take, with its body (upstream `NewSourceURL`, kubelet 1.36).
@@ -24,13 +24,16 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// How many redirects are followed (Go's `http.Client`, which a kubelet uses).
 const MAX_REDIRECTS: usize = 10;
 
-/// The pods of several URLs, as one source.
-#[derive(Debug)]
+/// The pods of several URLs, as one source. Clones share what they have read: if a run panics, the run of a clone keeps the last good
+/// content of each URL.
+#[derive(Clone, Debug)]
 pub struct UrlSource {
     urls: Vec<Target>,
     cx: SourceContext,
+    cache: Arc<Mutex<ManifestCache>>,
 }
 
+#[derive(Clone)]
 struct Target {
     url: Url,
     /// The URL without user and password. It is used in messages and to generate UIDs.
@@ -90,7 +93,7 @@ impl UrlSource {
             let what = redacted(&url).into();
             Target { url, what, headers: HeaderMap::new(), client: None }
         };
-        UrlSource { urls: urls.into_iter().map(target).collect(), cx }
+        UrlSource { urls: urls.into_iter().map(target).collect(), cx, cache: Arc::default() }
     }
 
     /// Sends these headers with each request. A redirect to another host then fails, because the headers may be credentials.
@@ -105,7 +108,10 @@ impl UrlSource {
     /// Sends updates until `stop` is cancelled or the node has stopped.
     ///
     /// The first set is sent when every URL has answered once. Before that, a pod that is missing from the set may still be
-    /// desired, so the updates are [`SourceUpdate::NotYet`], with the reasons.
+    /// desired, so the updates are [`SourceUpdate::NotYet`], with the reasons. Only one clone may run at a time.
+    ///
+    /// # Panics
+    /// If reading a manifest panics.
     pub async fn run(self, out: Arc<dyn SourceInbox>, stop: CancellationToken) {
         stop.run_until_cancelled(self.send_updates(out)).await;
     }
@@ -117,21 +123,15 @@ impl UrlSource {
                 "whoever controls the network can replace the manifests of a plain http URL: use https"
             );
         }
-        let mut cache = ManifestCache::default();
         let mut filter = ChangeFilter::default();
         loop {
             let urls = std::mem::take(&mut self.urls);
             let fetched = futures_util::future::join_all(urls.into_iter().map(Target::fetch)).await;
-            let cx = self.cx.clone();
+            let (cache, cx) = (self.cache.clone(), self.cx.clone());
             // Parsing 10 MiB takes seconds. This task shares its thread with the engine.
-            let parsed = spawn_blocking(move || read_answers(cache, fetched, &cx)).await;
-            let update;
-            (cache, self.urls, update) = match parsed {
-                Ok(parsed) => parsed,
-                Err(error) => {
-                    return error!(%error, "reading manifests panicked, changes of manifests are ignored from now on");
-                }
-            };
+            let parsed = blocking(move || read_answers(&mut cache.lock(), fetched, &cx)).await;
+            let Some((urls, update)) = parsed else { return };
+            self.urls = urls;
             if let Some(update) = filter.if_changed(update)
                 && out.send(self.cx.adopt(update).await).await.is_err()
             {
@@ -146,10 +146,10 @@ type Answer = Result<Vec<u8>, FetchError>;
 
 /// Updates the manifests from the answers of their URLs. Blocks.
 fn read_answers(
-    mut cache: ManifestCache,
+    cache: &mut ManifestCache,
     fetched: Vec<(Target, Answer)>,
     cx: &SourceContext,
-) -> (ManifestCache, Vec<Target>, SourceUpdate) {
+) -> (Vec<Target>, SourceUpdate) {
     let mut urls = Vec::with_capacity(fetched.len());
     for (target, answer) in fetched {
         let manifest = cache.manifests.entry(target.what.clone()).or_default();
@@ -171,7 +171,7 @@ fn read_answers(
         let faults = cache.problems(&order).into_iter().filter(|problem| problem.severity == Severity::Fault);
         SourceUpdate::NotYet { source: SourceKind::Http, problems: faults.collect() }
     };
-    (cache, urls, update)
+    (urls, update)
 }
 
 /// Why a manifest could not be fetched.

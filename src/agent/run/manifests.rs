@@ -82,18 +82,14 @@ impl ManifestSources {
             tracing::warn!(path = %path.display(), "manifest path does not exist yet; pods start once it holds manifests");
         }
         if !self.paths.is_empty() {
-            let (paths, context, to, stop) = (self.paths, context.clone(), to.clone(), parts.stop().clone());
-            parts.spawn_local("manifest_files", async move || {
-                FileSource::new(paths.clone(), context.clone()).run(to.clone(), stop.clone()).await;
-            });
+            let source = FileSource::new(self.paths, context.clone());
+            let (to, stop) = (to.clone(), parts.stop().clone());
+            parts.spawn_local("manifest_files", async move || source.clone().run(to.clone(), stop.clone()).await);
         }
         if !self.urls.is_empty() {
-            let (urls, headers) = (self.urls, self.headers);
-            let (context, to, stop) = (context.clone(), to.clone(), parts.stop().clone());
-            parts.spawn_local("manifest_urls", async move || {
-                let source = UrlSource::new(urls.clone(), context.clone()).headers(&headers);
-                source.run(to.clone(), stop.clone()).await;
-            });
+            let source = UrlSource::new(self.urls, context.clone()).headers(&self.headers);
+            let (to, stop) = (to.clone(), parts.stop().clone());
+            parts.spawn_local("manifest_urls", async move || source.clone().run(to.clone(), stop.clone()).await);
         }
     }
 }
