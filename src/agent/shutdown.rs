@@ -5,18 +5,19 @@
 
 mod step;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::{LocalBoxFuture, OptionFuture};
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
 
 use self::step::{Effect, Event, State, step};
-use podwright_actors::node::NodeHandle;
+use podwright_actors::node::{NodeHandle, ShutdownReport};
 use podwright_actors::shutdown::ShutdownConfig;
 use podwright_logind::{DelayLock, Logind, LogindError};
-use podwright_model::text::error_chain;
+use podwright_model::text::{error_chain, panic_text};
 use podwright_model::texts::shutdown::{CANCELLED, DETECTED, SHUTDOWN};
 use podwright_ports::{EventRecorder, PodEvent};
 
@@ -138,11 +139,7 @@ impl MachineShutdown {
                 tracing::info!("the machine shuts down");
                 let (node, config) = (self.node.clone(), self.config.clone());
                 self.is_shutting_down.send_replace(true);
-                let stop: LocalBoxFuture<'static, ()> = Box::pin(async move {
-                    let report = node.stop_pods(config).await;
-                    tracing::info!(stopped = report.stopped, late = report.late.len(), "the machine may shut down");
-                });
-                self.stopping = Some(stop).into();
+                self.stopping = Some(ended(async move { node.stop_pods(config).await }).boxed_local()).into();
             }
             Effect::ReleaseLock => self.lock = None,
             Effect::Resume | Effect::TakeLock => {}
@@ -150,7 +147,37 @@ impl MachineShutdown {
     }
 }
 
+/// Waits for the end of a stop of pods. A stop that panics has ended too: neither the machine nor the agent may wait for it for ever.
+async fn ended(stop: impl Future<Output = ShutdownReport>) {
+    match AssertUnwindSafe(stop).catch_unwind().await {
+        Ok(report) => {
+            tracing::info!(stopped = report.stopped, late = report.late.len(), "the machine may shut down");
+        }
+        Err(panic) => {
+            let panic = panic_text(&*panic);
+            tracing::error!(
+                panic,
+                "the stop of the pods panicked, so the machine may shut down before they have stopped"
+            );
+        }
+    }
+}
+
 /// Waits until the value is false, or until nobody changes it.
 pub(crate) async fn wait_until_false(mut value: watch::Receiver<bool>) {
     let _closed = value.wait_for(|value| !value).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    use super::*;
+
+    #[test]
+    fn stop_of_pods_that_panics_has_ended() {
+        let stop = poll_fn(|_| -> Poll<ShutdownReport> { panic!("a faulty port") });
+        assert_eq!(ended(stop).now_or_never(), Some(()));
+    }
 }
