@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
-use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 /// The threads that serve connections. They share the CPUs with the pods of the node.
 const WORKERS: usize = 2;
@@ -16,9 +16,12 @@ const WORKERS: usize = 2;
 const BLOCKING_LIMIT: Duration = Duration::from_secs(2);
 const NAME: &str = "node-api";
 
-/// The node API while it is served by threads of its own.
-#[derive(Debug)]
-pub struct NodeApiThreads(oneshot::Receiver<()>);
+/// The node API while it is served by threads of its own. Clones are the same threads.
+#[derive(Clone, Debug)]
+pub struct NodeApiThreads {
+    /// Cancelled when the threads have ended.
+    ended: CancellationToken,
+}
 
 impl NodeApiThreads {
     /// Runs a server on new threads, with the tasks that it spawns.
@@ -26,8 +29,11 @@ impl NodeApiThreads {
     /// # Errors
     /// The system's error if it gives no thread.
     pub(super) fn start(serve: impl Future<Output = ()> + Send + 'static) -> io::Result<Self> {
-        let (ended, end) = oneshot::channel::<()>();
+        let ended = CancellationToken::new();
+        let threads = NodeApiThreads { ended: ended.clone() };
         thread::Builder::new().name(NAME.to_owned()).spawn(move || {
+            // The guard also reports an end by a panic.
+            let _ended = ended.drop_guard();
             // A runtime must not be dropped in the runtime of the caller, so it is made here.
             match Builder::new_multi_thread().worker_threads(WORKERS).thread_name(NAME).enable_all().build() {
                 Ok(runtime) => {
@@ -36,14 +42,13 @@ impl NodeApiThreads {
                 }
                 Err(error) => tracing::error!(%error, "the node API is not served: raise the limit of threads"),
             }
-            drop(ended);
         })?;
-        Ok(NodeApiThreads(end))
+        Ok(threads)
     }
 
-    /// Resolves when the server and all its tasks have ended. Cancel safe.
-    pub async fn ended(self) {
-        let _ended = self.0.await;
+    /// Resolves when the server and all its tasks have ended, also after a panic. Cancel safe.
+    pub async fn ended(&self) {
+        self.ended.cancelled().await;
     }
 }
 
@@ -56,7 +61,6 @@ mod tests {
     use axum::Router;
     use axum::routing::get;
     use podwright_http_server::{Authentication, Listener, SeatLimits, Seats, TimeLimits};
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
 
@@ -103,5 +107,12 @@ mod tests {
         stop.cancel();
         threads.ended().await;
         assert_eq!(dropped.try_recv(), Ok(()), "the tasks of the server have ended");
+    }
+
+    #[tokio::test]
+    async fn server_that_panics_has_ended() {
+        let threads = NodeApiThreads::start(async { panic!("a faulty server") }).unwrap();
+        threads.clone().ended().await;
+        threads.ended().await;
     }
 }

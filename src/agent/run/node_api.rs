@@ -57,7 +57,7 @@ impl NodeApiServer {
         self.endpoint.port()
     }
 
-    /// Serves the node API until the parts of the agent end.
+    /// Serves the node API until the parts of the agent end. One of the parts ends early if the server does.
     ///
     /// # Errors
     /// [`RunError`] if there is no certificate or no thread.
@@ -83,7 +83,11 @@ impl NodeApiServer {
             config: configz(args),
         };
         let threads = self.endpoint.start(node.to_owned(), self.clients, certificate, content, parts.stop().clone());
-        threads.map_err(RunError::NodeApi)
+        let threads = threads.map_err(RunError::NodeApi)?;
+        // While the node API is not served, the agent is not ready.
+        let served = threads.clone();
+        parts.spawn_local("node_api", async move || served.ended().await);
+        Ok(threads)
     }
 }
 

@@ -249,6 +249,7 @@ async fn clients_of_one_pod_leave_the_logs_of_other_pods_readable() {
     assert_eq!(admin.code("/containerLogs/default/db/main").await, 200);
     let (_, metrics) = admin.get("/metrics").await;
     assert!(metrics.contains("podwright_node_api_refusals_total{limit=\"pod\",resource=\"log\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("podwright_part_panics_total{part=\"node_api\"} 0\n"), "a part reports the server's end");
     drop(followed);
     let readable = || async { (admin.code("/containerLogs/default/web/main").await == 200).then_some(()) };
     eventually("the shares of clients that have gone are free", readable).await;
