@@ -159,7 +159,7 @@ impl NodePresence {
             match self.write_lease(base, uid).await {
                 Ok(lease) => return Ok(Hold::Held(Box::new(lease))),
                 Err(ApiError::Refused(_)) => return Ok(Hold::Refused),
-                // Somebody wrote or deleted the lease after the read. The next read tells who.
+                // Somebody wrote or deleted the lease after the read. The next read shows who did.
                 Err(ApiError::Conflict(_) | ApiError::NotFound) if !is_second => is_second = true,
                 // For the caller, a conflict is one about the node.
                 Err(error @ (ApiError::Conflict(_) | ApiError::NotFound)) => {

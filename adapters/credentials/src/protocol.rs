@@ -131,7 +131,7 @@ impl Answer {
             return Err(AnswerError::Kind { expected: version.as_str() });
         }
         let message: AnswerMessage = serde_json::from_slice(bytes).map_err(syntax)?;
-        // A plugin that answers with a negative time wants its answer not to be kept.
+        // An answer with a negative time must not be kept.
         let parse = |text: &str| match text.strip_prefix('-') {
             Some(positive) => cache_duration(positive).map(|_| Duration::ZERO),
             None => cache_duration(text),

@@ -11,7 +11,7 @@ use super::inner::CriRuntimeInner;
 use super::tasks::blocking;
 
 impl CriRuntimeInner {
-    /// Writes a checkpoint of a container to a file of this name, and returns its path. The container runs on.
+    /// Writes a checkpoint of a container to a file of this name, and returns its path. The container keeps running.
     pub(super) async fn checkpoint(
         &self,
         container: &ContainerId,

@@ -169,7 +169,7 @@ impl CriRuntime {
     }
 
     /// Writes a checkpoint of a container that runs to a file of this name in the directory `checkpoints` of the root directory, and
-    /// returns its path. The container runs on. The runtime gives up after `timeout`, but not before 120 s.
+    /// returns its path. The container keeps running. The runtime gives up after `timeout`, but not before 120 s.
     ///
     /// Cancel safe: the runtime may still write the file.
     ///

@@ -1,4 +1,4 @@
-//! Checks the files and directories that flags name, and whose content decides what the agent runs or whom it believes: kubeconfigs and
+//! Checks the files and directories that flags name, and whose content decides what the agent runs or whom it trusts: kubeconfigs and
 //! the files that they name, manifests, authorities and logins.
 //!
 //! The owner is the operator's choice, because a directory of manifests may be the checkout of a person. But no other user may be able to

@@ -26,7 +26,7 @@ fn args(words: &[&str]) -> Result<Box<RunArgs>, String> {
     }
 }
 
-/// Everything that the agent is told, less what it says about its configuration.
+/// All settings of the agent, except for those that name its configuration.
 fn described(args: &RunArgs) -> String {
     let text = format!("{args:#?}");
     let (before, rest) = text.split_once("configuration: ConfigurationArgs").unwrap();
