@@ -150,6 +150,8 @@ pub use podwright_actors::shutdown::ShutdownConfig;
 #[cfg(feature = "engine")]
 pub use podwright_actors::statuses::Statuses;
 #[cfg(feature = "engine")]
+pub use podwright_actors::{NodeRegistration, Registration};
+#[cfg(feature = "engine")]
 pub use podwright_core::admission::{
     AdmissionHandler, Admitted, AppArmor, InvalidSysctlPattern, NoRootPods, NodeCapacity, NodePredicates, Rejection,
     Shortage, SysctlAllowlist,
