@@ -15,7 +15,9 @@ use reqwest::{ClientBuilder, RequestBuilder, Response, StatusCode, Url};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 
-pub(crate) use address::{AgentAddress, LINK_FILE, SOCKET_FILE, is_page_host, loopback_or_other, page_link};
+pub(crate) use address::{
+    AgentAddress, LINK_FILE, SOCKET_FILE, is_page_host, loopback_or_other, other_page_address, page_link,
+};
 
 use super::program::Program;
 use address::token_of_link;

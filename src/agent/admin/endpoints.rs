@@ -9,13 +9,15 @@ use std::time::Duration;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use futures_util::future::join;
+use rustix::io::Errno;
+use tokio::net::TcpSocket;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::guard::{Guard, PUBLIC_ELSEWHERE, PUBLIC_ON_LOOPBACK, guard};
 use super::{for_trusted_clients, logs, routes};
-use crate::agent::client::{LINK_FILE, SOCKET_FILE, page_link};
+use crate::agent::client::{LINK_FILE, SOCKET_FILE, other_page_address, page_link};
 use crate::agent::page::{self, AgentInfo};
 use crate::agent::program::Program;
 use crate::agent::view::{NodeControl, NodeView};
@@ -141,9 +143,14 @@ impl AdminServer {
     /// Serves the TCP port: everything to clients with the token, and only the public paths to others.
     async fn serve_port(&self, program: Program, routes: Router) {
         let acceptor = self.tls.as_ref().map(|(acceptor, _)| acceptor.clone());
-        let bind = async || Listener::tcp(self.address, acceptor.clone()).await;
-        let listener = bound(program, bind, &self.address, "free the address, or choose another with --admin").await;
-        let address = listener.address().unwrap_or(self.address);
+        let bind = async || {
+            let listener = Listener::tcp(self.address, acceptor.clone()).await?;
+            let address = listener.address().unwrap_or(self.address);
+            let other = other_page_address(address, acceptor.is_some()).map(reserve).transpose()?.flatten();
+            Ok::<_, io::Error>((listener, address, other))
+        };
+        let remedy = "free the address, or choose another with --admin";
+        let (listener, address, _reserved) = bound(program, bind, &self.address, remedy).await;
         // The token is made only after the agent owns the port. While another program listened there, the page of an
         // earlier agent may have sent that program its token.
         let token = match &self.tls {
@@ -175,13 +182,37 @@ impl AdminServer {
     }
 }
 
+/// Keeps an address from other programs without listening there. A browser may try it before the address of the agent, and would send the
+/// page of another program the link with the token. `None` if the machine does not have the address.
+///
+/// # Errors
+/// The system's error, with the address, if another program has it.
+fn reserve(address: SocketAddr) -> io::Result<Option<TcpSocket>> {
+    let reserved = || -> io::Result<TcpSocket> {
+        // Without SO_REUSEADDR, no other socket gets the address, whether one listens or not.
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.bind(address)?;
+        Ok(socket)
+    };
+    match reserved() {
+        Ok(socket) => Ok(Some(socket)),
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)) => {
+            Ok(None)
+        }
+        Err(error) => {
+            let why = format!("{address}, to which browsers also connect for the page: {}", reason(&error));
+            Err(io::Error::new(error.kind(), why))
+        }
+    }
+}
+
 /// Tries to listen until that succeeds. The first failure is logged.
-async fn bound(
+async fn bound<T>(
     program: Program,
-    bind: impl AsyncFn() -> io::Result<Listener>,
+    bind: impl AsyncFn() -> io::Result<T>,
     at: &impl std::fmt::Display,
     remedy: &str,
-) -> Listener {
+) -> T {
     let mut logged = false;
     loop {
         match bind().await {
@@ -198,5 +229,23 @@ async fn bound(
             Err(_) => {}
         }
         tokio::time::sleep(RETRY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_other_program_gets_a_reserved_address() {
+        let reserved = reserve((Ipv4Addr::LOCALHOST, 0).into()).unwrap().unwrap();
+        let address = reserved.local_addr().unwrap();
+        assert_eq!(TcpListener::bind(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let refused = reserve(address).unwrap_err();
+        assert!(refused.to_string().starts_with(&format!("{address}, to which browsers")), "{refused}");
+        // An address of no machine (RFC 5737).
+        assert!(reserve("192.0.2.1:0".parse().unwrap()).unwrap().is_none());
     }
 }

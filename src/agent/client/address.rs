@@ -65,6 +65,14 @@ fn page_domain(ip: IpAddr) -> Option<&'static str> {
     }
 }
 
+/// The other address to which browsers may connect for the host name of a link: they resolve names below `localhost` to both loopback
+/// addresses. `None` if the link has an address.
+pub(crate) fn other_page_address(address: SocketAddr, tls: bool) -> Option<SocketAddr> {
+    page_domain(address.ip()).filter(|_| !tls)?;
+    let other: IpAddr = if address.is_ipv4() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
+    Some(SocketAddr::new(other, address.port()))
+}
+
 /// The first label of the host name in a link. It does not reveal the secret.
 fn page_label(secret: &str) -> String {
     let sum = digest(&SHA256, format!("origin of {secret}").as_bytes());
@@ -203,6 +211,16 @@ mod tests {
         for address in ["127.0.0.1:65535", "[::1]:65535"] {
             let line = format!("page: {}", page_link(address.parse().unwrap(), false, token.secret()));
             assert!(line.len() <= 80, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_link_with_a_host_name_has_two_addresses() {
+        let other = |address: &str, tls| other_page_address(address.parse().unwrap(), tls).map(|it| it.to_string());
+        assert_eq!(other("127.0.0.1:80", false).as_deref(), Some("[::1]:80"));
+        assert_eq!(other("[::1]:80", false).as_deref(), Some("127.0.0.1:80"));
+        for (address, tls) in [("127.0.0.1:80", true), ("127.0.0.2:80", false), ("0.0.0.0:80", true)] {
+            assert_eq!(other(address, tls), None, "{address}");
         }
     }
 
