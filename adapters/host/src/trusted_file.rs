@@ -8,6 +8,8 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::StatVfsMountFlags;
+
 use super::trusted_dir::is_empty_dir;
 
 /// Users other than its owner can change a file or a directory, so its content is not used.
@@ -22,19 +24,34 @@ pub struct UntrustedFile {
 }
 
 /// Checks that only its owner can change a file, and that only the owner of its directory can replace it. In a directory with the sticky
-/// bit, as `/tmp`, no other user can. Links are followed. Blocking.
+/// bit, as `/tmp`, no other user can. Links are followed, and nobody else may be able to replace the link itself either. Blocking.
 ///
 /// # Errors
 /// [`UntrustedFile`]. A file that does not exist, or that cannot be examined, is no error: whoever reads it reports that.
 pub fn check(path: &Path) -> Result<(), UntrustedFile> {
     check_itself(path)?;
-    let Some(directory) = path.canonicalize().ok().and_then(|real| real.parent().map(Path::to_owned)) else {
-        return Ok(());
-    };
-    match fs::metadata(&directory) {
-        Ok(meta) if meta.mode() & 0o1000 == 0 => refuse_if_open(&directory, &meta),
+    if let Some(directory) = path.canonicalize().ok().as_deref().and_then(Path::parent) {
+        refuse_if_replaceable(directory)?;
+    }
+    // The parent of a name alone is the empty path.
+    let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // The entries of a ConfigMap are links in a directory that every user could write to, if it was not mounted read-only.
+    if path.is_symlink() && !is_read_only(directory) {
+        refuse_if_replaceable(directory)?;
+    }
+    Ok(())
+}
+
+/// Refuses a directory in which other users than its owner can replace files.
+fn refuse_if_replaceable(directory: &Path) -> Result<(), UntrustedFile> {
+    match fs::metadata(directory) {
+        Ok(meta) if meta.mode() & 0o1000 == 0 => refuse_if_open(directory, &meta),
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+fn is_read_only(directory: &Path) -> bool {
+    rustix::fs::statvfs(directory).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// Checks that only its owner can change a file, or a directory: only its owner can add and replace files. Links are followed. Blocking.
@@ -108,6 +125,15 @@ mod tests {
             assert_eq!(found(&link).err(), expected, "{directory:o} {mode:o}");
         }
         let error = check(&file).unwrap_err().to_string();
+        set_mode(&inner, 0o755);
+        assert_eq!(check(&link), Ok(()));
+        set_mode(dir.path(), 0o777);
+        assert_eq!(check(&file), Ok(()));
+        assert_eq!(
+            check(&link),
+            Err(UntrustedFile { path: dir.path().to_owned(), mode: 0o777 }),
+            "others can replace the link"
+        );
         assert!(error.contains("(mode 0757): remove their write permission (chmod go-w)"), "{error}");
         set_mode(&inner, 0o1777);
         assert!(check_itself(&inner).is_err(), "others can add files");
