@@ -81,8 +81,12 @@ impl fmt::Display for FullShare {
                 write!(f, "{node} {what} are open on this node, which is the limit")?;
             }
             NodeApiLimit::Node | NodeApiLimit::Client => {
-                let most = node - reserve;
-                write!(f, "{most} {what} are open on this node, and the last {reserve} are for other namespaces")?;
+                let name = self.pod.namespace();
+                write!(
+                    f,
+                    "none of the {node} {what} of this node is left for namespace {name} (the last {reserve} are for namespaces that have \
+                     none open)"
+                )?;
             }
         }
         f.write_str(": close one of them, or try again later")
@@ -123,12 +127,17 @@ mod tests {
         let why = of("a", "third").unwrap_err().to_string();
         assert!(why.starts_with("2 logs of namespace a are open, which is the limit: "), "{why}");
         let why = of("b", "db").unwrap_err().to_string();
-        assert!(why.starts_with("3 logs are open on this node, and the last 1 are for other namespaces: "), "{why}");
+        let expected = "none of the 4 logs of this node is left for namespace b (the last 1 are for namespaces that have none open): ";
+        assert!(why.starts_with(expected), "{why}");
+        // The last one is taken too, so the text holds for a namespace without any.
+        let _last = of("c", "web").unwrap();
+        let why = of("d", "web").unwrap_err().to_string();
+        assert!(why.starts_with(&expected.replace("namespace b", "namespace d")), "{why}");
         let answer = of("b", "db").unwrap_err().into_response();
         assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(answer.headers()[RETRY_AFTER], "1");
         let text = metrics.encode(podwright_metrics::Format::Classic);
-        for (limit, count) in [("pod", 1), ("namespace", 1), ("node", 2)] {
+        for (limit, count) in [("pod", 1), ("namespace", 1), ("node", 3)] {
             let series = format!("podwright_node_api_refusals_total{{limit=\"{limit}\",resource=\"log\"}} {count}\n");
             assert!(text.contains(&series), "{series}{text}");
         }
