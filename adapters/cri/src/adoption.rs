@@ -138,6 +138,13 @@ impl AdoptedPods {
         }
     }
 
+    /// These pods, and no others.
+    #[cfg(test)]
+    pub(crate) fn of(uids: &[&str]) -> Self {
+        let uids = uids.iter().map(|uid| PodUid::new(uid)).collect();
+        AdoptedPods { uids: parking_lot::Mutex::new(Arc::new(uids)), ..AdoptedPods::none() }
+    }
+
     /// The UIDs of the adopted pods.
     pub(crate) fn uids(&self) -> Arc<HashSet<PodUid>> {
         self.uids.lock().clone()

@@ -124,6 +124,24 @@ impl CriRuntimeInner {
         Ok(containers)
     }
 
+    /// Lists what containers use.
+    pub(super) async fn container_stats(&self, filter: PodFilter<'_>) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
+        let listing = self.listing(filter);
+        let filter = Some(v1::ContainerStatsFilter { label_selector: listing.selector.clone(), ..Default::default() });
+        let mut stats = self.client.list_container_stats(v1::ListContainerStatsRequest { filter }).await?.stats;
+        stats.retain(|stats| stats.attributes.as_ref().is_some_and(|of| listing.includes(&of.labels)));
+        Ok(stats)
+    }
+
+    /// Lists what sandboxes use.
+    pub(super) async fn sandbox_stats(&self, filter: PodFilter<'_>) -> Result<Vec<v1::PodSandboxStats>, RuntimeError> {
+        let listing = self.listing(filter);
+        let filter = Some(v1::PodSandboxStatsFilter { label_selector: listing.selector.clone(), ..Default::default() });
+        let mut stats = self.client.list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest { filter }).await?.stats;
+        stats.retain(|stats| stats.attributes.as_ref().is_some_and(|of| listing.includes(&of.labels)));
+        Ok(stats)
+    }
+
     /// The runtime cannot select objects without a label, so the objects of a kubelet are listed with all others.
     fn listing(&self, filter: PodFilter<'_>) -> Listing<'_> {
         let (layout, adopted) = (self.facts.layout(), self.adopted.uids());

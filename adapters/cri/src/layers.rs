@@ -5,25 +5,19 @@ use std::cmp::Reverse;
 use podwright_model::ids::PodUid;
 use podwright_ports::{ContainerProcesses, ProcessUsage, RuntimeError, UsedSpace, WritableLayer};
 
-use super::config::labels;
 use super::inner::CriRuntimeInner;
+use super::inspect::PodFilter;
 use super::v1;
 
 impl CriRuntimeInner {
     /// The writable layer of the newest run of each of a pod's containers.
     pub(super) async fn writable_layers(&self, uid: &PodUid) -> Result<Vec<WritableLayer>, RuntimeError> {
-        Ok(layers(self.container_stats(uid).await?))
+        Ok(layers(self.container_stats(PodFilter::OfPod(&uid.to_string())).await?))
     }
 
     /// The memory of the newest run of each of a pod's containers. The runtime does not report the number of processes.
     pub(super) async fn process_usage(&self, uid: &PodUid) -> Result<ProcessUsage, RuntimeError> {
-        Ok(memory(self.container_stats(uid).await?))
-    }
-
-    async fn container_stats(&self, uid: &PodUid) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
-        let label_selector = labels::selector(self.facts.layout(), Some(&uid.to_string()));
-        let filter = Some(v1::ContainerStatsFilter { label_selector, ..Default::default() });
-        Ok(self.client.list_container_stats(v1::ListContainerStatsRequest { filter }).await?.stats)
+        Ok(memory(self.container_stats(PodFilter::OfPod(&uid.to_string())).await?))
     }
 }
 
@@ -67,6 +61,7 @@ mod tests {
             attributes: Some(v1::ContainerAttributes {
                 id: format!("{name}{attempt}"),
                 metadata: Some(v1::ContainerMetadata { name: name.to_owned(), attempt }),
+                ..Default::default()
             }),
             writable_layer: bytes.map(|value| v1::FilesystemUsage {
                 used_bytes: Some(v1::UInt64Value { value }),

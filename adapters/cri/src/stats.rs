@@ -7,7 +7,7 @@
 
 mod network_images;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use podwright_host::stats::{
     CgroupFiles, CgroupTree, ContainerUsage, Depth, FileSystemUsage, InterfaceUsage, MemoryUsage, PodNetwork,
     RuntimeUsage, Usage, net_dev,
 };
-use podwright_model::ids::{PodUid, SandboxId};
+use podwright_model::ids::{ContainerId, PodUid, SandboxId};
 use podwright_model::pod::PodObject;
 use podwright_model::text::error_chain;
 use podwright_model::time::Time;
@@ -36,24 +36,20 @@ const IMAGE_WAIT: Duration = Duration::from_secs(1);
 impl CriRuntimeInner {
     /// The usage of all containers of this agent, and of these pods.
     pub(super) async fn usage(&self, pods: &[Arc<PodObject>], depth: Depth) -> Result<RuntimeUsage, RuntimeError> {
-        let label_selector = labels::selector(self.facts.layout(), None);
-        let filter = Some(v1::ContainerStatsFilter { label_selector, ..Default::default() });
-        let answer = self.client.list_container_stats(v1::ListContainerStatsRequest { filter }).await?;
+        let stats = self.container_stats(PodFilter::Owned).await?;
         let sandboxes = match depth {
             Depth::Usage => HashMap::new(),
             Depth::Details => ready_sandboxes(self.sandboxes(PodFilter::Owned).await?),
         };
         let facts = self.facts.cached().await?;
-        // An adopted pod is left out: its containers are in the cgroup of the kubelet, and only its next containers are in the cgroup of
-        // the agent.
-        let adopted = self.adopted.uids();
-        let pods: Vec<_> = pods.iter().filter(|pod| !adopted.contains(pod.uid())).cloned().collect();
+        let (adopted, pods) = (self.adopted.uids(), pods.to_vec());
+        let owners = owners(&stats, &adopted);
         let tree = self.cgroups.tree();
         let is_shared = facts.cgroups.shared;
         let measured = blocking(move || {
-            let mut found = reported(answer.stats);
+            let mut found = reported(stats);
             if is_shared {
-                add_counted(&mut found, &tree, &facts.cgroups, &pods, &sandboxes, depth);
+                add_counted(&mut found, (&tree, &facts.cgroups), &pods, &sandboxes, &owners, depth);
             }
             Ok(found)
         });
@@ -80,16 +76,13 @@ impl CriRuntimeInner {
 
     /// The networks of all pods of this agent.
     pub(super) async fn networks(&self) -> Result<Vec<PodNetwork>, RuntimeError> {
-        let label_selector = labels::selector(self.facts.layout(), None);
-        let filter = Some(v1::PodSandboxStatsFilter { label_selector, ..Default::default() });
-        let answer = self.client.list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest { filter }).await?;
-        Ok(answer.stats.into_iter().filter_map(network).collect())
+        Ok(self.sandbox_stats(PodFilter::Owned).await?.into_iter().filter_map(network).collect())
     }
 }
 
 /// The network of one sandbox. The runtime reports none for a sandbox that shares the network of the node.
 fn network(stats: v1::PodSandboxStats) -> Option<PodNetwork> {
-    let v1::PodSandboxAttributes { id, metadata } = stats.attributes?;
+    let v1::PodSandboxAttributes { id, metadata, .. } = stats.attributes?;
     let pod = PodUid::new(&metadata?.uid);
     let v1::NetworkUsage { timestamp, default_interface, interfaces } = stats.linux?.network?;
     let default = default_interface.map(interface);
@@ -141,26 +134,46 @@ fn ready_sandboxes(listed: Vec<v1::PodSandbox>) -> HashMap<PodUid, SandboxId> {
     of_pods.collect()
 }
 
+/// The containers of adopted pods, with their pods.
+fn owners(stats: &[v1::ContainerStats], adopted: &HashSet<PodUid>) -> HashMap<ContainerId, PodUid> {
+    let owner = |stats: &v1::ContainerStats| {
+        let of = stats.attributes.as_ref()?;
+        let pod = adopted.get(&PodUid::new(v1::value(&of.labels, labels::POD_UID)?))?;
+        Some((ContainerId::from(of.id.clone()), pod.clone()))
+    };
+    stats.iter().filter_map(owner).collect()
+}
+
 /// Adds what the kernel counts for the cgroups of pods and their containers, and with [`Depth::Details`] the networks of the pods with one
-/// of these sandboxes. Blocks.
+/// of these sandboxes. `owners` are the containers of adopted pods: those that a kubelet with another cgroup root started are not in the
+/// cgroup of their pod, which then does not count the pod as a whole. Blocks.
 fn add_counted(
     found: &mut RuntimeUsage,
-    tree: &CgroupTree,
-    cgroups: &Cgroups,
+    (tree, cgroups): (&CgroupTree, &Cgroups),
     pods: &[Arc<PodObject>],
     sandboxes: &HashMap<PodUid, SandboxId>,
+    owners: &HashMap<ContainerId, PodUid>,
     depth: Depth,
 ) {
+    let mut of_adopted: HashMap<&PodUid, Vec<&str>> = HashMap::new();
+    for container in &found.containers {
+        if let Some(pod) = owners.get(&container.id) {
+            of_adopted.entry(pod).or_default().push(container.id.as_str());
+        }
+    }
     found.all_pods = tree.cgroup(&cgroups.all_pods()).usage(depth);
     let mut of_containers: HashMap<String, CgroupFiles> = HashMap::new();
     for pod in pods {
         let of_pod = tree.cgroup(&cgroups.of_pod(pod));
         let Some(usage) = of_pod.usage(depth) else { continue };
         let at = usage.at;
-        found.pods.insert(pod.uid().clone(), usage);
         let children = of_pod.children().into_iter();
         let named = children.filter_map(|(name, files)| Some((container_id(&name)?.to_owned(), files)));
         let named: Vec<(String, CgroupFiles)> = named.collect();
+        let is_here = |id: &&str| named.iter().any(|(name, _)| name == id);
+        if of_adopted.get(pod.uid()).is_none_or(|ids| ids.iter().all(is_here)) {
+            found.pods.insert(pod.uid().clone(), usage);
+        }
         let sandbox = sandboxes.get(pod.uid()).filter(|_| pod.spec().host_network != Some(true));
         if depth == Depth::Details {
             found.networks.extend(sandbox.and_then(|sandbox| network_of(pod.uid(), sandbox, at, &named)));

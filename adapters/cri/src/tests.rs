@@ -1,5 +1,6 @@
 //! Tests of `CriRuntime` with a fake runtime, mostly with failing calls.
 
+mod adopted;
 mod cdi;
 mod cgroups;
 mod fake;

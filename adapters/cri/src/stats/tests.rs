@@ -75,7 +75,8 @@ fn what_the_kernel_counts_goes_before_what_the_runtime_reports() {
     let mut found = reported(vec![container("a", 40), container("b", 40), container("c", 0)]);
     let pods = [pod.clone(), without_cgroup];
     let tree = CgroupTree::at(dir.path());
-    add_counted(&mut found, &tree, &facts().cgroups, &pods, &HashMap::new(), Depth::Usage);
+    let (sandboxes, owners) = (HashMap::new(), HashMap::new());
+    add_counted(&mut found, (&tree, &facts().cgroups), &pods, &sandboxes, &owners, Depth::Usage);
 
     let values = |usage: &Usage| (usage.cpu, usage.memory.working_set, usage.memory.available);
     assert_eq!(found.all_pods.as_ref().map(values), Some((Some(1_000_000), Some(1000), None)));
@@ -91,6 +92,37 @@ fn what_the_kernel_counts_goes_before_what_the_runtime_reports() {
         ]
     );
     assert_eq!(found.containers[0].usage.nano_cores, Some(6), "the runtime reports a rate");
+}
+
+#[test]
+fn adopted_pod_is_counted_as_a_whole_if_all_of_its_containers_are_in_its_cgroup() {
+    let dir = tempfile::tempdir().unwrap();
+    for (pod, container) in [("podu", "a"), ("podv", "c")] {
+        let path = dir.path().join("kubepods/besteffort").join(pod);
+        fs::create_dir_all(path.join(container)).unwrap();
+        for cgroup in [path.join(container), path] {
+            fs::write(cgroup.join("memory.current"), "1000\n").unwrap();
+        }
+    }
+    let of_pod = |uid: &str, mut stats: v1::ContainerStats| {
+        let labels = [(labels::POD_UID.to_owned(), uid.to_owned())];
+        stats.attributes.as_mut().unwrap().labels = v1::entries(labels);
+        stats
+    };
+    // The first container of the second pod is in a cgroup of the kubelet. That of the first pod whose usage is unknown has ended.
+    let ended = v1::ContainerStats { cpu: None, memory: None, ..container("d", 0) };
+    let stats = [("u", container("a", 0)), ("u", ended), ("v", container("b", 0)), ("v", container("c", 0))];
+    let stats: Vec<_> = stats.into_iter().map(|(uid, stats)| of_pod(uid, stats)).collect();
+    let uids = ["u", "v"].map(PodUid::new);
+    let owners = owners(&stats, &HashSet::from(uids.clone()));
+    let pods = ["u", "v"].map(|uid| pod_with(json!({"uid": uid}), json!({"containers": [{"name": "main"}]})));
+    let mut found = reported(stats);
+    let (tree, sandboxes) = (CgroupTree::at(dir.path()), HashMap::new());
+    add_counted(&mut found, (&tree, &facts().cgroups), &pods, &sandboxes, &owners, Depth::Usage);
+    assert_eq!(found.pods.keys().collect::<Vec<_>>(), [&uids[0]]);
+    let used: Vec<_> =
+        found.containers.iter().map(|found| (found.id.as_str(), found.usage.memory.working_set)).collect();
+    assert_eq!(used, [("a", Some(1000)), ("b", Some(3)), ("c", Some(1000))]);
 }
 
 #[test]
@@ -170,7 +202,7 @@ fn network_of_a_pod_is_that_of_its_processes() {
     let tree = CgroupTree::at(dir.path());
     let measured = |depth| {
         let mut found = reported(vec![container("a", 0), container("b", 0)]);
-        add_counted(&mut found, &tree, &facts().cgroups, &pods, &sandboxes, depth);
+        add_counted(&mut found, (&tree, &facts().cgroups), &pods, &sandboxes, &HashMap::new(), depth);
         found
     };
     let found = measured(Depth::Details);

@@ -26,6 +26,7 @@ use super::super::v1::runtime_service_server::RuntimeServiceServer;
 use super::super::{CriConfig, CriRuntime, NodeSettings, VerificationPolicy, v1};
 use crate::adoption::AdoptedPods;
 use crate::client::Client;
+use crate::config::labels;
 
 /// The answer to a create call. The default is `Created`.
 pub(super) enum CreateAnswer {
@@ -275,6 +276,19 @@ impl FakeRuntime {
     pub(super) fn add_container_of_another_agent(&self, image_ref: &str) {
         let container = v1::Container { id: "theirs".into(), image_ref: image_ref.into(), ..Default::default() };
         self.service.change(|state| state.containers.push(container));
+    }
+
+    /// Adds a sandbox `s-UID` and a container `c-UID` of a pod that a kubelet started.
+    pub(super) fn add_pod_of_a_kubelet(&self, uid: &str) {
+        let labels = v1::entries([(labels::POD_UID.to_owned(), uid.to_owned())]);
+        let metadata = Some(v1::PodSandboxMetadata { uid: uid.into(), ..Default::default() });
+        let sandbox = v1::PodSandbox { id: format!("s-{uid}"), metadata, labels: labels.clone(), ..Default::default() };
+        let metadata = Some(v1::ContainerMetadata { name: "main".into(), attempt: 0 });
+        let container = v1::Container { id: format!("c-{uid}"), metadata, labels, ..Default::default() };
+        self.service.change(|state| {
+            state.sandboxes.push(sandbox);
+            state.containers.push(container);
+        });
     }
 
     /// Makes image status calls fail.

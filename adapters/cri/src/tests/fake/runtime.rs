@@ -173,23 +173,41 @@ impl RuntimeService for FakeService {
     ) -> Result<Response<v1::ListContainersResponse>, Status> {
         let selector = request.into_inner().filter.unwrap_or_default().label_selector;
         let mut containers = self.state.lock().containers.clone();
-        containers
-            .retain(|container| selector.iter().all(|(key, value)| v1::value(&container.labels, key) == Some(value)));
+        containers.retain(|container| has_labels(&container.labels, &selector));
         Ok(Response::new(v1::ListContainersResponse { containers }))
     }
 
     async fn list_container_stats(
         &self,
-        _: Request<v1::ListContainerStatsRequest>,
+        request: Request<v1::ListContainerStatsRequest>,
     ) -> Result<Response<v1::ListContainerStatsResponse>, Status> {
-        Ok(Response::new(v1::ListContainerStatsResponse::default()))
+        let selector = request.into_inner().filter.unwrap_or_default().label_selector;
+        let number = Some(v1::UInt64Value { value: 7 });
+        let stats = |v1::Container { id, metadata, labels, .. }: v1::Container| v1::ContainerStats {
+            attributes: Some(v1::ContainerAttributes { id, metadata, labels }),
+            memory: Some(v1::MemoryUsage { timestamp: 1, working_set_bytes: number, ..Default::default() }),
+            writable_layer: Some(v1::FilesystemUsage { used_bytes: number, ..Default::default() }),
+            ..Default::default()
+        };
+        let mut containers = self.state.lock().containers.clone();
+        containers.retain(|container| has_labels(&container.labels, &selector));
+        Ok(Response::new(v1::ListContainerStatsResponse { stats: containers.into_iter().map(stats).collect() }))
     }
 
     async fn list_pod_sandbox_stats(
         &self,
-        _: Request<v1::ListPodSandboxStatsRequest>,
+        request: Request<v1::ListPodSandboxStatsRequest>,
     ) -> Result<Response<v1::ListPodSandboxStatsResponse>, Status> {
-        Ok(Response::new(v1::ListPodSandboxStatsResponse::default()))
+        let selector = request.into_inner().filter.unwrap_or_default().label_selector;
+        let stats = |v1::PodSandbox { id, metadata, labels, .. }: v1::PodSandbox| {
+            let default_interface = Some(v1::NetworkInterfaceUsage { name: "eth0".into(), ..Default::default() });
+            let network = Some(v1::NetworkUsage { timestamp: 1, default_interface, interfaces: vec![] });
+            let attributes = Some(v1::PodSandboxAttributes { id, metadata, labels });
+            v1::PodSandboxStats { attributes, linux: Some(v1::LinuxPodSandboxStats { network }) }
+        };
+        let mut sandboxes = self.state.lock().sandboxes.clone();
+        sandboxes.retain(|sandbox| has_labels(&sandbox.labels, &selector));
+        Ok(Response::new(v1::ListPodSandboxStatsResponse { stats: sandboxes.into_iter().map(stats).collect() }))
     }
 
     async fn remove_container(
@@ -213,6 +231,11 @@ impl RuntimeService for FakeService {
         let events = stream::unfold(events, |mut events| async { Some((Ok(events.recv().await?), events)) });
         Ok(Response::new(events.boxed()))
     }
+}
+
+/// Whether a selector selects an object with these labels.
+fn has_labels(labels: &[v1::LabelEntry], selector: &HashMap<String, String>) -> bool {
+    selector.iter().all(|(key, value)| v1::value(labels, key) == Some(value))
 }
 
 fn map(entries: Vec<v1::LabelEntry>) -> HashMap<String, String> {
