@@ -43,6 +43,8 @@ impl CriRuntimeInner {
         };
         let facts = self.facts.cached().await?;
         let (adopted, pods) = (self.adopted.uids(), pods.to_vec());
+        let host_network = pods.iter().filter(|pod| shares_network(pod)).map(|pod| pod.uid().clone());
+        let host_network: HashSet<PodUid> = host_network.collect();
         let owners = owners(&stats, &adopted);
         let tree = self.cgroups.tree();
         let is_shared = facts.cgroups.shared;
@@ -56,19 +58,22 @@ impl CriRuntimeInner {
         let mut found = measured.await?;
         if depth == Depth::Details {
             if !is_shared || !adopted.is_empty() {
-                self.add_reported_networks(&mut found).await;
+                self.add_reported_networks(&mut found, &host_network).await;
             }
             self.network_images.add(&self.client, &mut found.networks, IMAGE_WAIT).await;
         }
         Ok(found)
     }
 
-    /// Adds the networks of the pods whose processes are not in a cgroup of the agent. What the runtime cannot report is left out.
-    async fn add_reported_networks(&self, found: &mut RuntimeUsage) {
+    /// Adds the networks of the pods whose processes are not in a cgroup of the agent. What the runtime cannot report is left out. Some
+    /// runtimes report the network of the node for the pods that share it.
+    async fn add_reported_networks(&self, found: &mut RuntimeUsage, host_network: &HashSet<PodUid>) {
         match self.networks().await {
-            Ok(mut reported) => {
-                reported.retain(|network| found.networks.iter().all(|known| known.pod != network.pod));
-                found.networks.append(&mut reported);
+            Ok(reported) => {
+                let known: HashSet<PodUid> = found.networks.iter().map(|network| network.pod.clone()).collect();
+                let new = reported.into_iter();
+                let new = new.filter(|network| !known.contains(&network.pod) && !host_network.contains(&network.pod));
+                found.networks.extend(new);
             }
             Err(error) => tracing::debug!(error = %error_chain(&error), "the runtime reports no networks"),
         }
@@ -80,7 +85,12 @@ impl CriRuntimeInner {
     }
 }
 
-/// The network of one sandbox. The runtime reports none for a sandbox that shares the network of the node.
+/// Whether a pod shares the network of the node.
+fn shares_network(pod: &PodObject) -> bool {
+    pod.spec().host_network == Some(true)
+}
+
+/// The network of one sandbox. `None` if the runtime reports no interface of it.
 fn network(stats: v1::PodSandboxStats) -> Option<PodNetwork> {
     let v1::PodSandboxAttributes { id, metadata, .. } = stats.attributes?;
     let pod = PodUid::new(&metadata?.uid);
@@ -174,7 +184,7 @@ fn add_counted(
         if of_adopted.get(pod.uid()).is_none_or(|ids| ids.iter().all(is_here)) {
             found.pods.insert(pod.uid().clone(), usage);
         }
-        let sandbox = sandboxes.get(pod.uid()).filter(|_| pod.spec().host_network != Some(true));
+        let sandbox = sandboxes.get(pod.uid()).filter(|_| !shares_network(pod));
         if depth == Depth::Details {
             found.networks.extend(sandbox.and_then(|sandbox| network_of(pod.uid(), sandbox, at, &named)));
         }
