@@ -65,6 +65,15 @@ struct KubeletRecords {
     logged: Option<String>,
 }
 
+impl KubeletRecords {
+    /// Keeps why the records could not be copied. Returns whether this differs from the last time.
+    fn has_another_fault(&mut self, error: &io::Error) -> bool {
+        let fault = Some(error.to_string());
+        let before = std::mem::replace(&mut self.logged, fault);
+        before != self.logged
+    }
+}
+
 /// The record of a running pull.
 pub(super) struct PullIntent {
     records: PullRecords,
@@ -217,14 +226,12 @@ impl PullRecords {
             Ok(0) => {}
             Ok(copied) => tracing::info!(records = copied, "copied the kubelet's records of image pulls"),
             Err(error) => {
-                let error = error.to_string();
-                if kubelet.logged.as_ref() != Some(&error) {
+                if kubelet.has_another_fault(&error) {
                     tracing::warn!(
-                        kubelet = %kubelet.root.display(), error,
+                        kubelet = %kubelet.root.display(), %error,
                         "cannot copy the kubelet's records of image pulls, so images without a record are pulled again: run the agent as \
-                         the kubelet's user"
+                         the kubelet's user, or move a record away that the error names"
                     );
-                    kubelet.logged = Some(error);
                 }
                 state.kubelet = Some(kubelet);
             }
