@@ -216,9 +216,11 @@ async fn a_connection_is_opened_again_by_itself() {
     drop(endpoint);
     node.until("the end is noticed", |drivers| !drivers.is_usable(&name())).await;
     assert!(node.plugins().drivers().is_registered(&name()), "the socket is still there");
+    // The node is connected before the driver accepts, so the endpoint may have ended before it accepted anything.
+    let before = driver.accepted();
     let _endpoint = driver.serve(Serve::All);
     node.until("it is connected again", |drivers| drivers.is_usable(&name())).await;
-    until("the driver has accepted it", || driver.accepted() >= 2).await;
+    until("the driver has accepted it", || driver.accepted() > before).await;
 }
 
 /// A driver that limits the age of its connections gets its calls over new ones, while a stream goes on.
