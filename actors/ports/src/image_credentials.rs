@@ -59,7 +59,7 @@ pub struct ServiceAccountIdentity {
     pub uid: String,
 }
 
-/// A service account, as far as credential provider plugins need it.
+/// What credential provider plugins read of a service account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceAccountFacts {
     /// The UID.

@@ -1,4 +1,4 @@
-//! The reviews that the API server is asked for. Requests that need the same review share one, and the number of reviews is limited.
+//! The reviews of the API server. Requests that need the same review share one, and the number of reviews is limited.
 
 mod limits;
 
